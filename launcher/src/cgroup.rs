@@ -1,0 +1,146 @@
+//! Limits by cgroup, versions 1 and 2. The plan names directories, files and values; this makes, fills, reads and
+//! removes them. Version 2: the init is born inside (`CLONE_INTO_CGROUP`). Version 1: it is moved before it goes on.
+
+use std::fs;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{Mode, OFlags, CWD};
+use rustix::io::Errno;
+
+use crate::failure::{Failure, Outcome, Step};
+use crate::plan::{Cgroup, CgroupGroup};
+
+/// Cgroups that exist and are removed again, whatever happens.
+pub struct Held<'a> {
+    plan: &'a Cgroup,
+    made: Vec<&'a CgroupGroup>,
+}
+
+fn errno(error: &std::io::Error) -> Errno {
+    Errno::from_io_error(error).unwrap_or(Errno::IO)
+}
+
+fn write(dir: &str, file: &str, value: &str) -> Result<(), Errno> {
+    let path = format!("{dir}/{file}");
+    let fd = rustix::fs::openat(CWD, &*path, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
+    rustix::io::write(&fd, value.as_bytes()).map(drop)
+}
+
+impl<'a> Held<'a> {
+    pub fn create(plan: &'a Cgroup) -> Outcome<Held<'a>> {
+        let mut held = Held { plan, made: Vec::new() };
+        for group in &plan.groups {
+            rustix::fs::mkdir(&*group.dir, Mode::from_raw_mode(0o755)).at("cgroup.create", &group.dir)?;
+            held.made.push(group);
+            for setting in &group.set {
+                match write(&group.dir, &setting.file, &setting.value) {
+                    Err(Errno::NOENT | Errno::OPNOTSUPP | Errno::ACCESS) if setting.optional => {}
+                    other => other.at("cgroup.limit", &format!("{}/{}", group.dir, setting.file))?,
+                }
+            }
+        }
+        Ok(held)
+    }
+
+    /// The directory to be born in, in version 2.
+    pub fn birthplace(&self) -> Outcome<Option<OwnedFd>> {
+        if self.plan.version != 2 {
+            return Ok(None);
+        }
+        let Some(group) = self.plan.groups.first() else {
+            return Err(Failure::new("cgroup.create", "version 2 needs its one group"));
+        };
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        rustix::fs::open(&*group.dir, flags, Mode::empty()).at("cgroup.create", &group.dir).map(Some)
+    }
+
+    /// Moves the init in, in version 1.
+    pub fn admit(&self, pid: i32) -> Outcome<()> {
+        if self.plan.version == 1 {
+            for group in &self.plan.groups {
+                write(&group.dir, "cgroup.procs", &pid.to_string()).at("cgroup.admit", &group.dir)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn group(&self, controller: &str) -> Option<&'a CgroupGroup> {
+        let v2 = self.plan.version == 2;
+        self.made.iter().copied().find(|g| v2 || g.controller == controller)
+    }
+
+    fn number(&self, controller: &str, file: &str, key: Option<&str>) -> Option<u64> {
+        let group = self.group(controller)?;
+        let text = fs::read_to_string(format!("{}/{file}", group.dir)).ok()?;
+        let Some(key) = key else { return text.trim().parse().ok() };
+        text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' ')?.trim().parse().ok())
+    }
+
+    pub fn cpu_us(&self) -> Option<u64> {
+        match self.plan.version {
+            2 => self.number("cpu", "cpu.stat", Some("usage_usec")),
+            _ => self.number("cpuacct", "cpuacct.usage", None).map(|ns| ns / 1000),
+        }
+    }
+
+    pub fn peak_memory(&self) -> Option<u64> {
+        match self.plan.version {
+            2 => self.number("memory", "memory.peak", None),
+            _ => self.number("memory", "memory.max_usage_in_bytes", None),
+        }
+    }
+
+    pub fn peak_processes(&self) -> Option<u64> {
+        self.number("pids", "pids.peak", None)
+    }
+
+    /// How often the kernel killed for memory.
+    pub fn memory_kills(&self) -> u64 {
+        match self.plan.version {
+            2 => self.number("memory", "memory.events", Some("oom_kill")),
+            _ => self.number("memory", "memory.oom_control", Some("oom_kill")),
+        }
+        .unwrap_or(0)
+    }
+
+    /// How often a fork was refused.
+    pub fn refused_forks(&self) -> u64 {
+        self.number("pids", "pids.events", Some("max")).unwrap_or(0)
+    }
+
+    /// Kills all that is left inside. The end of the pid namespace does the same; this is the second lock.
+    pub fn kill(&self) {
+        if self.plan.version == 2 {
+            if let Some(group) = self.made.first() {
+                let _ = write(&group.dir, "cgroup.kill", "1");
+            }
+        } else if let Some(group) = self.group("freezer").filter(|g| g.controller == "freezer") {
+            // A frozen task of version 1 does not die until it is thawed.
+            let _ = write(&group.dir, "freezer.state", "THAWED");
+        }
+    }
+
+    /// Removes the directories; returns those that could not be removed within `patience`.
+    pub fn remove(self, patience: Duration) -> Vec<String> {
+        let end = Instant::now() + patience;
+        let mut left: Vec<String> = Vec::new();
+        for group in self.made.iter().rev() {
+            loop {
+                match fs::remove_dir(Path::new(&group.dir)) {
+                    Ok(()) => break,
+                    Err(error) if errno(&error) == Errno::NOENT => break,
+                    Err(error) if errno(&error) == Errno::BUSY && Instant::now() < end => {
+                        std::thread::sleep(Duration::from_micros(200));
+                    }
+                    Err(_) => {
+                        left.push(group.dir.clone());
+                        break;
+                    }
+                }
+            }
+        }
+        left
+    }
+}

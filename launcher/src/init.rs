@@ -1,0 +1,202 @@
+//! The inside: process 1 of the sandbox. It makes the root, gives up everything, starts the program under the same
+//! restrictions as itself, reaps what is orphaned and passes on signals. When it ends, the kernel ends the rest.
+
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use rustix::event::{poll, PollFd, PollFlags, Timespec};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use rustix::process::{set_parent_process_death_signal, Signal};
+
+use crate::failure::{Failure, Outcome, Step};
+use crate::messages::{receive, send, FromInit, FromMonitor};
+use crate::plan::{Plan, Stdio};
+use crate::sources::{self, Sources};
+use crate::{confine, root, sys};
+
+/// How much later than the monitor the init enforces the wall clock itself, should the monitor hang.
+const SECOND_LOCK: Duration = Duration::from_secs(2);
+
+pub struct Start<'a> {
+    pub plan: &'a Plan,
+    pub socket: OwnedFd,
+    /// Made by root beforehand; an ordinary user's are made here.
+    pub sources: Option<Sources>,
+    /// The program's ends of its pipes; none with a terminal.
+    pub stdio: Option<[OwnedFd; 3]>,
+    pub as_root: bool,
+    pub began: Instant,
+}
+
+pub fn run(start: Start<'_>) -> ! {
+    let socket = start.socket.as_raw_fd();
+    let mut keep = vec![socket];
+    keep.extend(start.stdio.iter().flatten().map(|fd| fd.as_raw_fd()));
+    keep.extend(start.sources.iter().flatten().flatten().map(|fd| fd.as_raw_fd()));
+    sys::close_all_but(&keep);
+    let wall = start.plan.limits.wall_ms.map(|ms| Instant::now() + Duration::from_millis(ms) + SECOND_LOCK);
+    let Start { plan, socket, sources, stdio, as_root, began } = start;
+    match begin(plan, &socket, sources, stdio, as_root, began) {
+        Ok(Some(program)) => attend(&socket, program, wall),
+        Ok(None) => {}
+        Err(failure) => {
+            let _ = send(&socket, &FromInit::Failed(failure), &[]);
+        }
+    }
+    sys::exit_now(0)
+}
+
+/// Everything up to the running program. `None`: it could not be executed, and the monitor has been told.
+fn begin(
+    plan: &Plan,
+    socket: &OwnedFd,
+    sources: Option<Sources>,
+    stdio: Option<[OwnedFd; 3]>,
+    as_root: bool,
+    began: Instant,
+) -> Outcome<Option<i32>> {
+    let mut marks: Vec<(String, u64)> = Vec::with_capacity(8);
+    let mut mark = |name: &str| marks.push((name.into(), began.elapsed().as_micros() as u64));
+    mark("init: born");
+    // What needs no mapped ids runs while the monitor maps them.
+    let any = rustix::net::socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)
+        .step("network.loopback")?;
+    sys::loopback_up(any.as_fd()).step("network.loopback")?;
+    drop(any);
+    rustix::system::sethostname(plan.hostname.as_bytes()).step("hostname")?;
+    mark("init: loopback");
+    let mut sources = match sources {
+        Some(sources) => sources,
+        None => sources::open(plan)?,
+    };
+    mark("init: sources");
+    expect(socket, |m| matches!(m, FromMonitor::Mapped))?;
+    sys::become_user(plan.identity.uid, plan.identity.gid, as_root).step("identity")?;
+    // After the change of ids, which clears it.
+    set_parent_process_death_signal(Some(Signal::KILL)).step("die_with_parent")?;
+    mark("init: identity");
+    let made = root::build(plan, &mut sources)?;
+    mark("init: root");
+    expect(socket, |m| matches!(m, FromMonitor::Go))?;
+    // In version 1 the init has just been moved: only now is the namespace's root its own cgroup. It needs a capability,
+    // so it comes before they go.
+    sys::unshare(libc::CLONE_NEWCGROUP).step("namespaces")?;
+    confine::capabilities()?;
+    mark("init: capabilities");
+    let terminal = made.terminal.as_ref().map(open_slave).transpose()?;
+    let landlock_abi = confine::landlock(&plan.landlock)?;
+    mark("init: landlock");
+    let fds: Vec<_> = [Some(&made.kept), Some(&made.view), made.terminal.as_ref()]
+        .into_iter()
+        .flatten()
+        .map(AsFd::as_fd)
+        .collect();
+    send(socket, &FromInit::Ready { landlock_abi, marks: marks.clone() }, &fds).step("report")?;
+    drop(fds);
+    drop(made);
+
+    let command = &plan.command;
+    let mut exec =
+        sys::Exec::new(&command.path, &command.argv, &command.env, &command.cwd).step("command")?;
+    exec.rlimits = rlimits(plan);
+    exec.controlling_terminal = plan.stdio == Stdio::Tty;
+    exec.stdio = match (&terminal, &stdio) {
+        (Some(slave), _) => [slave.as_raw_fd(); 3],
+        (None, Some(pipes)) => [pipes[0].as_raw_fd(), pipes[1].as_raw_fd(), pipes[2].as_raw_fd()],
+        (None, None) => return Err(Failure::new("stdio", "neither a terminal nor pipes")),
+    };
+    let listener = confine::seccomp(&plan.seccomp)?;
+    let fds: Vec<_> = listener.iter().map(AsFd::as_fd).collect();
+    send(socket, &FromInit::Confined, &fds).step("report")?;
+    drop(fds);
+    drop(listener);
+    match sys::spawn(&exec) {
+        Ok(pid) => {
+            // What the program could read of its parent under /proc: nothing.
+            sys::set_dumpable(false).step("dumpable")?;
+            drop((terminal, stdio));
+            send(socket, &FromInit::Started { pid }, &[]).step("report")?;
+            Ok(Some(pid))
+        }
+        Err(("exec", errno)) => {
+            let _ = send(socket, &FromInit::NotExecuted { errno: errno.raw_os_error() }, &[]);
+            Ok(None)
+        }
+        Err((at, errno)) => Err(errno).at(at, if at == "cwd" { &command.cwd } else { &command.path }),
+    }
+}
+
+fn expect(socket: &OwnedFd, wanted: impl Fn(&FromMonitor) -> bool) -> Outcome<()> {
+    match receive::<FromMonitor>(socket).step("report")? {
+        Some((message, _)) if wanted(&message) => Ok(()),
+        // The monitor is gone or out of step: nothing may start.
+        _ => sys::exit_now(0),
+    }
+}
+
+fn open_slave(master: &OwnedFd) -> Outcome<OwnedFd> {
+    rustix::pty::unlockpt(master).step("terminal")?;
+    let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let name = rustix::pty::ptsname(master, Vec::new()).step("terminal")?;
+    rustix::fs::open(name, flags, Mode::empty()).step("terminal")
+}
+
+fn rlimits(plan: &Plan) -> Vec<(u32, u64)> {
+    let wanted = [
+        (libc::RLIMIT_NOFILE, Some(plan.rlimits.nofile)),
+        (libc::RLIMIT_NPROC, Some(plan.rlimits.nproc)),
+        (libc::RLIMIT_CORE, Some(plan.rlimits.core)),
+        (libc::RLIMIT_CPU, plan.rlimits.cpu),
+        (libc::RLIMIT_MEMLOCK, Some(plan.rlimits.memlock)),
+    ];
+    // Never above what the caller has: raising it needs a privilege that hosts withhold.
+    let lower = |(resource, value): (u32, Option<u64>)| {
+        value.map(|value| (resource, value.min(sys::get_hard_rlimit(resource))))
+    };
+    wanted.into_iter().filter_map(|(r, v)| lower((r as u32, v))).collect()
+}
+
+/// Until the program ends: reap, pass on signals, and end if the monitor is lost or the wall clock is past.
+fn attend(socket: &OwnedFd, program: i32, wall: Option<Instant>) {
+    let Ok(children) = sys::signal_descriptor(&[libc::SIGCHLD]) else { return };
+    loop {
+        // Before waiting: the program may have ended before its signal could be seen.
+        loop {
+            match sys::reap(false) {
+                Ok(Some(ended)) if ended.pid == program => {
+                    let (cpu_us, peak_kib) = sys::children_usage();
+                    let last = FromInit::Ended { code: ended.code, signal: ended.signal, cpu_us, peak_kib };
+                    let _ = send(socket, &last, &[]);
+                    return;
+                }
+                Ok(Some(_)) => {}
+                Ok(None) | Err(_) => break,
+            }
+        }
+        let patience = wall.map(|end| end.saturating_duration_since(Instant::now()));
+        if patience.is_some_and(|p| p.is_zero()) {
+            return;
+        }
+        let timeout = patience.map(|p| Timespec { tv_sec: p.as_secs() as i64, tv_nsec: p.subsec_nanos().into() });
+        let mut fds = [PollFd::new(&children, PollFlags::IN), PollFd::new(socket, PollFlags::IN)];
+        match poll(&mut fds, timeout.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(_) => return,
+        }
+        let (child, message) = (!fds[0].revents().is_empty(), !fds[1].revents().is_empty());
+        if child {
+            while sys::read_signal(children.as_fd()).is_some() {}
+        }
+        if message {
+            match receive::<FromMonitor>(socket) {
+                Ok(Some((FromMonitor::Signal(signal), _))) => {
+                    let _ = sys::kill(-program, signal);
+                }
+                Ok(Some(_)) => {}
+                Ok(None) | Err(_) => return,
+            }
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! Observation: what was *attempted*, read from a seccomp user notification before the call runs. It never allows and
+//! never refuses: the call always goes on to the kernel's own checks, since its arguments may change between this look
+//! and that use. A supervisor that dies leaves the caller with ENOSYS.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::fd::{BorrowedFd, OwnedFd};
+
+use rustix::fs::{openat2, Mode, OFlags, ResolveFlags};
+
+use crate::report::{Attempt, Report, Reporter};
+use crate::sys::{self, Notification};
+
+const PATH_MAX: usize = 4096;
+const PAGE: u64 = 4096;
+
+/// Answers one notification. `false`: the listener has nothing more to give.
+pub fn attend(listener: BorrowedFd<'_>, root: &OwnedFd, reporter: &Reporter) -> bool {
+    let Ok(notification) = sys::notification_receive(listener) else {
+        // ENOENT: the caller was killed meanwhile.
+        return true;
+    };
+    if reporter.heard() {
+        if let Some(attempt) = describe(&notification, root) {
+            if sys::notification_valid(listener, notification.id) {
+                reporter.say(&Report::Attempt(attempt));
+            }
+        }
+    }
+    let _ = sys::notification_continue(listener, notification.id);
+    true
+}
+
+struct PathCall {
+    dir: i32,
+    path: u64,
+    write: bool,
+    /// The last part is made, removed or replaced: it is not followed if it is a link.
+    follow: bool,
+}
+
+fn describe(n: &Notification, root: &OwnedFd) -> Option<Attempt> {
+    let call = i64::from(n.data.nr);
+    let a = n.data.args;
+    if call == libc::SYS_connect {
+        return connect(n.pid, a[1], a[2]);
+    }
+    let at_cwd = |path: u64, write: bool| PathCall { dir: libc::AT_FDCWD, path, write, follow: true };
+    let entry = |dir: u64, path: u64| PathCall { dir: dir as i32, path, write: true, follow: false };
+    let opens = |dir: i32, path: u64, flags: u64| {
+        let write = flags & (libc::O_WRONLY | libc::O_RDWR | libc::O_CREAT | libc::O_TRUNC) as u64 != 0;
+        PathCall { dir, path, write, follow: flags & libc::O_NOFOLLOW as u64 == 0 }
+    };
+    let path_call = match call {
+        libc::SYS_execve => at_cwd(a[0], false),
+        libc::SYS_execveat => PathCall { dir: a[0] as i32, path: a[1], write: false, follow: true },
+        libc::SYS_openat => opens(a[0] as i32, a[1], a[2]),
+        libc::SYS_openat2 => {
+            let mut flags = [0u8; 8];
+            sys::read_memory(n.pid as i32, a[2], &mut flags).ok()?;
+            opens(a[0] as i32, a[1], u64::from_ne_bytes(flags))
+        }
+        libc::SYS_truncate => at_cwd(a[0], true),
+        libc::SYS_mkdirat | libc::SYS_unlinkat => entry(a[0], a[1]),
+        libc::SYS_renameat | libc::SYS_renameat2 | libc::SYS_linkat => entry(a[2], a[3]),
+        libc::SYS_symlinkat => entry(a[1], a[2]),
+        _ => old_forms(call, &a)?,
+    };
+    let (raw, resolved, found) = look(n.pid, &path_call, root);
+    let (pid, write) = (n.pid, path_call.write);
+    Some(if call == libc::SYS_execve || call == libc::SYS_execveat {
+        Attempt::Exec { pid, raw, resolved, found }
+    } else {
+        Attempt::Open { pid, raw, resolved, found, write }
+    })
+}
+
+#[cfg(target_arch = "x86_64")]
+fn old_forms(call: i64, a: &[u64; 6]) -> Option<PathCall> {
+    let here = libc::AT_FDCWD;
+    let entry = |path: u64| PathCall { dir: here, path, write: true, follow: false };
+    Some(match call {
+        libc::SYS_open => {
+            let write = a[1] & (libc::O_WRONLY | libc::O_RDWR | libc::O_CREAT | libc::O_TRUNC) as u64 != 0;
+            PathCall { dir: here, path: a[0], write, follow: a[1] & libc::O_NOFOLLOW as u64 == 0 }
+        }
+        libc::SYS_creat => PathCall { dir: here, path: a[0], write: true, follow: true },
+        libc::SYS_mkdir | libc::SYS_rmdir | libc::SYS_unlink => entry(a[0]),
+        libc::SYS_rename | libc::SYS_link | libc::SYS_symlink => entry(a[1]),
+        _ => return None,
+    })
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn old_forms(_call: i64, _a: &[u64; 6]) -> Option<PathCall> {
+    None
+}
+
+/// The path as given, where it leads inside, and whether something is there.
+fn look(pid: u32, call: &PathCall, root: &OwnedFd) -> (String, Option<String>, bool) {
+    let Some(raw) = read_string(pid, call.path) else { return ("?".into(), None, false) };
+    let start = if raw.starts_with('/') {
+        String::new()
+    } else if call.dir == libc::AT_FDCWD {
+        link(&format!("/proc/{pid}/cwd"))
+    } else {
+        link(&format!("/proc/{pid}/fd/{}", call.dir))
+    };
+    let full = if raw.is_empty() { start } else { format!("{start}/{raw}") };
+    if !full.starts_with('/') {
+        return (raw, None, false);
+    }
+    if full.starts_with("/proc/") {
+        // /proc/self means the caller there and the monitor here: said as asked, not resolved.
+        return (raw, Some(normal(&full)), true);
+    }
+    let (resolved, found) = resolve(root, &full, call.follow);
+    (raw, resolved, found)
+}
+
+/// Resolves within the sandbox's root, by the kernel's own walk. What isn't there is said by its nearest parent.
+fn resolve(root: &OwnedFd, full: &str, follow: bool) -> (Option<String>, bool) {
+    let walk = |path: &str, follow: bool| {
+        let flags = OFlags::PATH | OFlags::CLOEXEC | if follow { OFlags::empty() } else { OFlags::NOFOLLOW };
+        openat2(root, path, flags, Mode::empty(), ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS)
+    };
+    let name = |fd: OwnedFd| {
+        use std::os::fd::AsRawFd;
+        link(&format!("/proc/self/fd/{}", fd.as_raw_fd()))
+    };
+    match walk(full, follow) {
+        Ok(fd) => (Some(name(fd)), true),
+        Err(_) => {
+            let full = normal(full);
+            let mut parent = full.as_str();
+            while let Some((up, _)) = parent.rsplit_once('/') {
+                let up = if up.is_empty() { "/" } else { up };
+                if let Ok(fd) = walk(up, true) {
+                    let rest = full[if up == "/" { 0 } else { up.len() }..].to_owned();
+                    let base = name(fd);
+                    return (Some(format!("{}{rest}", if base == "/" { "" } else { &base })), false);
+                }
+                if up == "/" {
+                    break;
+                }
+                parent = up;
+            }
+            (Some(full), false)
+        }
+    }
+}
+
+fn link(path: &str) -> String {
+    std::fs::read_link(path).map(|p| p.to_string_lossy().into_owned()).unwrap_or_default()
+}
+
+/// Without `.`, `..` and doubled slashes.
+fn normal(path: &str) -> String {
+    let mut parts: Vec<&str> = Vec::new();
+    for part in path.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => drop(parts.pop()),
+            part => parts.push(part),
+        }
+    }
+    format!("/{}", parts.join("/"))
+}
+
+fn read_string(pid: u32, address: u64) -> Option<String> {
+    let mut bytes = Vec::with_capacity(256);
+    while bytes.len() < PATH_MAX {
+        let at = address.checked_add(bytes.len() as u64)?;
+        // Up to the end of the page: the next one may not be mapped.
+        let mut piece = vec![0u8; ((PAGE - at % PAGE) as usize).min(256)];
+        let n = sys::read_memory(pid as i32, at, &mut piece).ok()?;
+        if n == 0 {
+            return None;
+        }
+        if let Some(end) = piece[..n].iter().position(|b| *b == 0) {
+            bytes.extend_from_slice(&piece[..end]);
+            return Some(String::from_utf8_lossy(&bytes).into_owned());
+        }
+        bytes.extend_from_slice(&piece[..n]);
+    }
+    None
+}
+
+fn connect(pid: u32, address: u64, length: u64) -> Option<Attempt> {
+    let mut bytes = [0u8; 128];
+    let length = (length as usize).min(bytes.len());
+    let n = sys::read_memory(pid as i32, address, &mut bytes[..length]).ok()?;
+    let bytes = &bytes[..n];
+    let family = i32::from(u16::from_ne_bytes(bytes.get(..2)?.try_into().ok()?));
+    let port = |b: &[u8]| Some(u16::from_be_bytes(b.get(2..4)?.try_into().ok()?));
+    let (family, address, port) = match family {
+        libc::AF_INET => {
+            let ip: [u8; 4] = bytes.get(4..8)?.try_into().ok()?;
+            ("inet", IpAddr::from(Ipv4Addr::from(ip)).to_string(), port(bytes)?)
+        }
+        libc::AF_INET6 => {
+            let ip: [u8; 16] = bytes.get(8..24)?.try_into().ok()?;
+            ("inet6", IpAddr::from(Ipv6Addr::from(ip)).to_string(), port(bytes)?)
+        }
+        libc::AF_UNIX => {
+            let name = &bytes[2..];
+            let text = match name.first() {
+                Some(0) => format!("@{}", String::from_utf8_lossy(&name[1..])),
+                _ => String::from_utf8_lossy(name.split(|b| *b == 0).next()?).into_owned(),
+            };
+            ("unix", text, 0)
+        }
+        // AF_UNSPEC dissolves an association; others are refused at socket().
+        _ => return None,
+    };
+    Some(Attempt::Connect { pid, family, address, port })
+}

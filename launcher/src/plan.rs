@@ -1,0 +1,285 @@
+//! The launch plan: everything the launcher does, as data. The shape is `contracts/launch-plan.v1.schema.json`; Python's
+//! `remit.plan.launch_plan` writes it, and both sides parse the same golden fixtures. Unknown keys are refused: a plan
+//! from a newer compiler must not be half obeyed.
+
+use serde::Deserialize;
+
+pub const VERSION: u32 = 1;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Plan {
+    pub version: u32,
+    /// Names the sandbox in cgroups and messages.
+    pub sandbox: String,
+    pub identity: Identity,
+    pub hostname: String,
+    pub scratch: Scratch,
+    pub root: Vec<RootOp>,
+    pub landlock: Landlock,
+    pub seccomp: Seccomp,
+    pub cgroup: Option<Cgroup>,
+    pub rlimits: Rlimits,
+    pub limits: Limits,
+    pub stdio: Stdio,
+    /// Ask for the work directory's descriptor at the end, and wait until the caller has taken what it keeps.
+    pub keep: bool,
+    pub command: Command,
+}
+
+/// Who the program is. `uid` and `gid` are what it sees; `host_*` are what the host sees. `None` (an ordinary user):
+/// the caller's own ids, which are the only ones it may map.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Identity {
+    pub uid: u32,
+    pub gid: u32,
+    pub host_uid: Option<u32>,
+    pub host_gid: Option<u32>,
+}
+
+/// The one tmpfs that holds all that can be written (and the skeleton of the root), so that one cap covers it.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Scratch {
+    pub bytes: u64,
+    pub inodes: u64,
+}
+
+/// One step in the making of the root. Paths are absolute, as seen inside; parents come first.
+#[derive(Debug, Deserialize)]
+#[serde(tag = "op", rename_all = "snake_case", deny_unknown_fields)]
+pub enum RootOp {
+    Dir {
+        path: String,
+        mode: u32,
+    },
+    Symlink {
+        path: String,
+        target: String,
+    },
+    File {
+        path: String,
+        mode: u32,
+        content: String,
+    },
+    /// A file or directory of the host, seen at `to`.
+    Bind {
+        from: String,
+        to: String,
+        kind: Kind,
+        #[serde(default)]
+        write: bool,
+        #[serde(default)]
+        exec: bool,
+        /// Device nodes work on it. For /dev/null and the like alone.
+        #[serde(default)]
+        dev: bool,
+        /// Refuse to go on if what is there is not what was hashed.
+        #[serde(default)]
+        expect: Option<Stamp>,
+        /// As root: show the owner of `from` as the guest's own id, by an idmapped mount.
+        #[serde(default)]
+        own: bool,
+    },
+    /// A directory `name` of the scratch tmpfs, writable at `to`.
+    Scratch {
+        name: String,
+        to: String,
+        exec: bool,
+    },
+    /// `lower` (a host directory) below and the scratch above, copy on write, at `to`.
+    Overlay {
+        lower: String,
+        to: String,
+        exec: bool,
+        own: bool,
+    },
+    Proc {
+        to: String,
+    },
+    Devpts {
+        to: String,
+    },
+    /// Make `path` unreadable if it is there.
+    Mask {
+        path: String,
+    },
+    /// Make the mount at `path` read-only, if it is there.
+    Readonly {
+        path: String,
+    },
+    /// The sandbox's own cgroup of one controller (version 2: the only one), read-only at `to`.
+    CgroupView {
+        controller: String,
+        to: String,
+    },
+}
+
+#[derive(Debug, Clone, Copy, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    File,
+    Dir,
+}
+
+/// What a file was when its contents were hashed.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Stamp {
+    pub dev: u64,
+    pub ino: u64,
+    pub size: u64,
+    pub ctime_ns: i64,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Landlock {
+    /// Least ABI to go on with; 0 means that a host without Landlock is accepted, and `mechanisms` says `none`.
+    pub min_abi: u32,
+    pub rules: Vec<LandlockRule>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LandlockRule {
+    pub access: Access,
+    pub paths: Vec<String>,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Access {
+    Read,
+    Execute,
+    Write,
+    /// Read, write and ioctl on device nodes.
+    Device,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Seccomp {
+    /// Names of the filters compiled into this binary (`seccomp/*.json`), in the order in which they are installed.
+    pub filters: Vec<String>,
+    /// The filter whose matches are reported, if any; installed last.
+    pub notify: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Cgroup {
+    pub version: u32,
+    pub groups: Vec<CgroupGroup>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CgroupGroup {
+    /// `memory`, `pids`, `cpu`, `cpuacct`, `freezer`; `unified` in version 2.
+    pub controller: String,
+    /// The directory to make. Its parent exists.
+    pub dir: String,
+    pub set: Vec<CgroupSetting>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CgroupSetting {
+    pub file: String,
+    pub value: String,
+    /// The kernel may not have this file (swap accounting off, an older kernel); without it the limit still holds.
+    #[serde(default)]
+    pub optional: bool,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rlimits {
+    pub nofile: u64,
+    pub nproc: u64,
+    pub core: u64,
+    /// Seconds of cpu for one process; `None` leaves the caller's own limit.
+    pub cpu: Option<u64>,
+    pub memlock: u64,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Limits {
+    pub wall_ms: Option<u64>,
+    pub cpu_time_ms: Option<u64>,
+    pub output_bytes: Option<u64>,
+    pub memory_bytes: u64,
+    /// Sample the memory of the whole tree and kill: where no cgroup holds it.
+    pub watchdog: bool,
+    /// After SIGTERM from the caller: how long until the rest is killed.
+    pub grace_ms: u64,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+pub enum Stdio {
+    Pipe,
+    Tty,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Command {
+    pub path: String,
+    pub argv: Vec<String>,
+    pub env: Vec<String>,
+    pub cwd: String,
+}
+
+impl Plan {
+    /// Parses and checks what the types alone don't say. The message names the field.
+    pub fn parse(text: &[u8]) -> Result<Plan, String> {
+        let plan: Plan = serde_json::from_slice(text).map_err(|error| error.to_string())?;
+        if plan.version != VERSION {
+            return Err(format!("plan version {} is not {VERSION}", plan.version));
+        }
+        if plan.identity.uid == 0 || plan.identity.host_uid == Some(0) || plan.identity.host_gid == Some(0) {
+            return Err("identity: id 0 is never given to a sandbox".into());
+        }
+        if plan.command.argv.is_empty() {
+            return Err("command.argv is empty".into());
+        }
+        if plan.sandbox.is_empty() || !plan.sandbox.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-') {
+            return Err("sandbox: letters, digits and '-' only".into());
+        }
+        if plan.seccomp.filters.is_empty() {
+            return Err("seccomp.filters is empty: that would allow every system call".into());
+        }
+        for op in &plan.root {
+            if let Some(path) = op.target() {
+                let clean = path.starts_with('/') && path.split('/').skip(1).all(|part| !matches!(part, "" | "." | ".."));
+                if !clean {
+                    return Err(format!("root: {path:?} is not an absolute, normalised path"));
+                }
+            }
+        }
+        Ok(plan)
+    }
+}
+
+impl RootOp {
+    /// Where inside the step acts.
+    pub fn target(&self) -> Option<&str> {
+        Some(match self {
+            RootOp::Dir { path, .. }
+            | RootOp::Symlink { path, .. }
+            | RootOp::File { path, .. }
+            | RootOp::Mask { path }
+            | RootOp::Readonly { path } => path,
+            RootOp::Bind { to, .. }
+            | RootOp::Scratch { to, .. }
+            | RootOp::Overlay { to, .. }
+            | RootOp::Proc { to }
+            | RootOp::Devpts { to }
+            | RootOp::CgroupView { to, .. } => to,
+        })
+    }
+}

@@ -1,0 +1,140 @@
+//! Standard input and output, carried between the caller's descriptors and the sandbox's own pipes, so that no
+//! descriptor of the host (a terminal, a directory, a file open for writing) is ever held inside. Nothing here blocks:
+//! a consumer that doesn't read must not stop the wall clock.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::event::PollFlags;
+use rustix::fs::{fcntl_getfl, fcntl_setfl, FileType, Mode, OFlags};
+use rustix::io::Errno;
+use rustix::pipe::{splice, SpliceFlags};
+
+const CHUNK: usize = 256 * 1024;
+
+pub struct Relay {
+    from: Option<OwnedFd>,
+    to: OwnedFd,
+    pending: Vec<u8>,
+    /// splice(2) carries pipe to pipe and pipe to file without copying; not every pair of ends can.
+    splices: bool,
+    waits_for_reader: bool,
+    pub moved: u64,
+}
+
+#[derive(PartialEq, Eq, Debug)]
+pub enum Progress {
+    Going,
+    /// The source is at its end and everything is written, or the reader is gone.
+    Done,
+    /// There is more than the cap allows.
+    OverCap,
+}
+
+/// A descriptor like `fd` with a file status of its own, so that O_NONBLOCK stays ours. Falls back to a duplicate.
+fn own_description(fd: BorrowedFd<'_>, access: OFlags) -> Result<OwnedFd, Errno> {
+    use std::os::fd::AsRawFd;
+    let duplicate = rustix::io::fcntl_dupfd_cloexec(fd, 3)?;
+    let kind = FileType::from_raw_mode(rustix::fs::fstat(fd)?.st_mode);
+    // Only what can block without end: reopening a regular file would lose its offset and its O_APPEND.
+    if !matches!(kind, FileType::Fifo | FileType::CharacterDevice) {
+        return Ok(duplicate);
+    }
+    let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
+    let flags = access | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    Ok(rustix::fs::open(&*path, flags, Mode::empty()).unwrap_or(duplicate))
+}
+
+impl Relay {
+    /// From the sandbox's `pipe` to the caller's `to`.
+    pub fn outward(pipe: OwnedFd, to: BorrowedFd<'_>) -> Result<Relay, Errno> {
+        fcntl_setfl(&pipe, fcntl_getfl(&pipe)? | OFlags::NONBLOCK)?;
+        Ok(Relay::between(pipe, own_description(to, OFlags::WRONLY)?))
+    }
+
+    /// From the caller's `from` to the sandbox's `pipe`.
+    pub fn inward(from: BorrowedFd<'_>, pipe: OwnedFd) -> Result<Relay, Errno> {
+        fcntl_setfl(&pipe, fcntl_getfl(&pipe)? | OFlags::NONBLOCK)?;
+        Ok(Relay::between(rustix::io::fcntl_dupfd_cloexec(from, 3)?, pipe))
+    }
+
+    fn between(from: OwnedFd, to: OwnedFd) -> Relay {
+        Relay { from: Some(from), to, pending: Vec::new(), splices: true, waits_for_reader: false, moved: 0 }
+    }
+
+    /// What to wait for next; `None` once done.
+    pub fn interest(&self) -> Option<(BorrowedFd<'_>, PollFlags)> {
+        let from = self.from.as_ref()?;
+        if self.waits_for_reader || !self.pending.is_empty() {
+            Some((self.to.as_fd(), PollFlags::OUT))
+        } else {
+            Some((from.as_fd(), PollFlags::IN))
+        }
+    }
+
+    /// Moves what can be moved now, at most `left` bytes (`None`: no cap).
+    pub fn step(&mut self, left: Option<u64>) -> Progress {
+        self.waits_for_reader = false;
+        let Some(from) = &self.from else { return Progress::Done };
+        let room = left.map_or(CHUNK, |left| usize::try_from(left).unwrap_or(CHUNK).min(CHUNK));
+        if self.pending.is_empty() && room == 0 {
+            // At the cap: one more byte is one too many, the end is fine.
+            let mut byte = [0];
+            return match rustix::io::read(from, &mut byte) {
+                Ok(0) => self.done(),
+                Ok(_) => Progress::OverCap,
+                Err(Errno::AGAIN | Errno::INTR) => Progress::Going,
+                Err(_) => self.done(),
+            };
+        }
+        if self.pending.is_empty() && self.splices {
+            match splice(from, None, &self.to, None, room, SpliceFlags::NONBLOCK | SpliceFlags::MOVE) {
+                Ok(0) => return self.done(),
+                Ok(n) => {
+                    self.moved += n as u64;
+                    return Progress::Going;
+                }
+                Err(Errno::AGAIN | Errno::INTR) => {
+                    self.waits_for_reader = true;
+                    return Progress::Going;
+                }
+                Err(Errno::INVAL | Errno::NOSYS) => self.splices = false,
+                Err(_) => return self.done(),
+            }
+        }
+        if self.pending.is_empty() {
+            let mut buffer = vec![0; room.min(64 * 1024)];
+            match rustix::io::read(from, &mut buffer) {
+                Ok(0) => return self.done(),
+                Ok(n) => {
+                    buffer.truncate(n);
+                    self.moved += n as u64;
+                    self.pending = buffer;
+                }
+                Err(Errno::AGAIN | Errno::INTR) => return Progress::Going,
+                // A terminal whose other side is closed says so with an error.
+                Err(_) => return self.done(),
+            }
+        }
+        // At most a pipe's atomic size: a blocking descriptor that polls writable takes that much at once.
+        let piece = &self.pending[..self.pending.len().min(4096)];
+        match rustix::io::write(&self.to, piece) {
+            Ok(n) => {
+                self.pending.drain(..n);
+                Progress::Going
+            }
+            Err(Errno::AGAIN | Errno::INTR) => Progress::Going,
+            Err(_) => self.done(),
+        }
+    }
+
+    /// Closes the source, so that the writer inside is told as by any closed pipe.
+    fn done(&mut self) -> Progress {
+        self.from = None;
+        self.pending.clear();
+        Progress::Done
+    }
+
+    pub fn is_done(&self) -> bool {
+        self.from.is_none()
+    }
+}

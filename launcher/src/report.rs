@@ -1,0 +1,130 @@
+//! Reports: one JSON object a line (`contracts/launcher-event.v1.schema.json`). Writing may wait for the reader; the
+//! sandbox then waits too, so nothing is lost.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::{sendmsg, SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
+use serde::Serialize;
+use std::io::IoSlice;
+use std::mem::MaybeUninit;
+
+use crate::failure::Failure;
+
+#[derive(Serialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum Report<'a> {
+    Started {
+        pid: i32,
+        mechanisms: &'a [(String, &'static str, String)],
+    },
+    Attempt(Attempt),
+    /// A limit ended the sandbox, or refused something within it.
+    Limit {
+        limit: &'static str,
+    },
+    Ended {
+        reason: &'static str,
+        code: Option<i32>,
+        signal: Option<i32>,
+        exit: i32,
+        usage: Usage,
+        errno: i32,
+    },
+    Removed {
+        teardown_us: u64,
+        processes_left: u64,
+        cgroups_left: &'a [String],
+    },
+    Failed {
+        #[serde(flatten)]
+        failure: &'a Failure,
+    },
+    Timings {
+        marks: &'a [(String, u64)],
+    },
+}
+
+#[derive(Serialize, Default)]
+pub struct Usage {
+    pub wall_us: u64,
+    pub cpu_us: u64,
+    pub peak_memory_bytes: Option<u64>,
+    pub peak_processes: Option<u64>,
+    pub refused_forks: u64,
+    pub memory_kills: u64,
+    pub output_bytes: u64,
+    pub disk_bytes: u64,
+    pub disk_files: u64,
+}
+
+#[derive(Serialize)]
+#[serde(tag = "action", rename_all = "snake_case")]
+pub enum Attempt {
+    Exec { pid: u32, raw: String, resolved: Option<String>, found: bool },
+    Open { pid: u32, raw: String, resolved: Option<String>, found: bool, write: bool },
+    Connect { pid: u32, family: &'static str, address: String, port: u16 },
+}
+
+/// Where reports go. Without a destination they are dropped, but for failures, which stderr gets as text.
+pub struct Reporter {
+    to: Option<OwnedFd>,
+}
+
+impl Reporter {
+    pub fn new(to: Option<OwnedFd>) -> Reporter {
+        Reporter { to }
+    }
+
+    pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.to.as_ref().map(|fd| fd.as_fd())
+    }
+
+    /// Is anybody listening? Spares the work of saying what nobody hears.
+    pub fn heard(&self) -> bool {
+        self.to.is_some()
+    }
+
+    pub fn say(&self, report: &Report<'_>) {
+        if let Report::Failed { failure } = report {
+            if self.to.is_none() {
+                eprintln!("remit-launcher: {}: {} {}", failure.step, failure.message, failure.path);
+                if let Some(hint) = &failure.hint {
+                    eprintln!("  hint: {hint}");
+                }
+            }
+        }
+        let Some(to) = &self.to else { return };
+        let mut rest: &[u8] = &line(report);
+        while !rest.is_empty() {
+            match rustix::io::write(to, rest) {
+                Ok(n) => rest = &rest[n..],
+                Err(Errno::INTR) => {}
+                // The reader is gone: the monitor sees that on the same descriptor and ends the sandbox.
+                Err(_) => return,
+            }
+        }
+    }
+
+    /// With a descriptor, on a socket; as a plain line where it is none.
+    pub fn hand_over(&self, report: &Report<'_>, fd: BorrowedFd<'_>) {
+        let Some(to) = &self.to else { return };
+        let bytes = line(report);
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        let fds = [fd];
+        ancillary.push(SendAncillaryMessage::ScmRights(&fds));
+        match sendmsg(to, &[IoSlice::new(&bytes)], &mut ancillary, SendFlags::NOSIGNAL) {
+            Ok(n) => {
+                let _ = rustix::io::write(to, &bytes[n..]);
+            }
+            Err(_) => self.say(report),
+        }
+    }
+}
+
+fn line(report: &Report<'_>) -> Vec<u8> {
+    let mut bytes = serde_json::to_vec(report).unwrap_or_default();
+    bytes.push(b'\n');
+    bytes
+}

@@ -1,0 +1,268 @@
+//! The root, made from nothing: one tmpfs holds the skeleton (shown read-only) and everything that can be written, so
+//! that one cap in bytes and in files covers it all. Only what the plan lists is ever attached; the host's own tree is
+//! detached at the end and no descriptor to it stays.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::fs::{mkdirat, openat, symlinkat, Mode, OFlags, CWD};
+use rustix::io::Errno;
+use rustix::mount::{
+    fsconfig_create, fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, move_mount, open_tree, unmount,
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags,
+};
+use rustix::process::{fchdir, pivot_root};
+
+use crate::failure::{Outcome, Step};
+use crate::plan::{Cgroup, Kind, Plan, RootOp};
+use crate::sources::{Sources, NODEV, NOEXEC, NOSUID, RDONLY};
+use crate::sys;
+
+/// The scratch tmpfs while the root is being made, inside the new root; gone before the program starts.
+const SCRATCH: &str = ".scratch";
+const MASK_DIR: &str = ".scratch/hidden.d";
+const MASK_FILE: &str = ".scratch/hidden";
+
+/// What is left to the monitor once the root stands.
+pub struct Root {
+    /// What `keep` takes from: the work directory, or the upper layer where an input lies below it.
+    pub kept: OwnedFd,
+    /// The root as the guest sees it, for resolving paths from outside.
+    pub view: OwnedFd,
+    pub terminal: Option<OwnedFd>,
+}
+
+struct Builder<'a> {
+    plan: &'a Plan,
+    /// The new root; the current directory, too, so that relative paths are under it.
+    root: OwnedFd,
+    kept: Option<OwnedFd>,
+}
+
+pub fn build(plan: &Plan, sources: &mut Sources) -> Outcome<Root> {
+    // Modes mean what the plan says; the program gets the customary mask at the end.
+    rustix::process::umask(Mode::empty());
+    let scratch = scratch(plan)?;
+    for (name, mode) in [("root", 0o755), ("hidden.d", 0), ("overlay", 0o700)] {
+        mkdirat(&scratch, name, Mode::from_raw_mode(mode)).at("root.scratch", name)?;
+    }
+    file(&scratch, "hidden", 0, "")?;
+    let root = clone_of(&scratch, "root")?;
+    // Any directory serves as the place to hang it until the pivot.
+    attach(&root, CWD, "/tmp").or_else(|_| attach(&root, CWD, "/"))?;
+    fchdir(&root).step("root.enter")?;
+    mkdirat(&root, SCRATCH, Mode::from_raw_mode(0o700)).at("root.scratch", SCRATCH)?;
+    attach(&scratch, &root, SCRATCH)?;
+
+    let mut builder = Builder { plan, root, kept: None };
+    for (op, source) in plan.root.iter().zip(sources.iter_mut()) {
+        builder.apply(op, source.take())?;
+    }
+    builder.finish()
+}
+
+fn scratch(plan: &Plan) -> Outcome<OwnedFd> {
+    let fs = fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC).step("root.scratch")?;
+    let set = |key: &str, value: String| fsconfig_set_string(fs.as_fd(), key, &*value).at("root.scratch", key);
+    set("size", plan.scratch.bytes.to_string())?;
+    set("nr_inodes", plan.scratch.inodes.to_string())?;
+    set("mode", "0755".into())?;
+    fsconfig_create(fs.as_fd()).step("root.scratch")?;
+    let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
+    fsmount(fs.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes).step("root.scratch")
+}
+
+fn clone_of(dir: &OwnedFd, path: &str) -> Outcome<OwnedFd> {
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+    open_tree(dir, path, flags).at("root.mount", path)
+}
+
+fn attach(mount: &OwnedFd, dir: impl AsFd, path: &str) -> Outcome<()> {
+    move_mount(mount, "", dir, path, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH).at("root.mount", path)
+}
+
+fn file(dir: &OwnedFd, path: &str, mode: u32, content: &str) -> Outcome<()> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+    let fd = openat(dir, path, flags, Mode::from_raw_mode(mode)).at("root.file", path)?;
+    let mut rest = content.as_bytes();
+    while !rest.is_empty() {
+        let n = rustix::io::write(&fd, rest).at("root.write", path)?;
+        rest = &rest[n..];
+    }
+    Ok(())
+}
+
+/// The path under the new root: without its leading slash.
+fn under(path: &str) -> &str {
+    path.strip_prefix('/').unwrap_or(path)
+}
+
+impl Builder<'_> {
+    fn apply(&mut self, op: &RootOp, source: Option<OwnedFd>) -> Outcome<()> {
+        match (op, source) {
+            (RootOp::Dir { path, mode }, _) => self.dir(path, *mode),
+            (RootOp::Symlink { path, target }, _) => {
+                symlinkat(&**target, &self.root, under(path)).at("root.link", path)
+            }
+            (RootOp::File { path, mode, content }, _) => file(&self.root, under(path), *mode, content),
+            (RootOp::Bind { to, kind, .. }, Some(tree)) => {
+                self.mountpoint(to, *kind)?;
+                attach(&tree, &self.root, under(to))
+            }
+            (RootOp::Scratch { name, to, exec }, _) => self.scratch(name, to, *exec),
+            (RootOp::Overlay { to, exec, .. }, Some(lower)) => self.overlay(&lower, to, *exec),
+            (RootOp::Proc { to }, _) => {
+                self.mountpoint(to, Kind::Dir)?;
+                let fs = fsopen("proc", FsOpenFlags::FSOPEN_CLOEXEC).at("root.proc", to)?;
+                self.mount_new(&fs, "root.proc", to, NOEXEC | NODEV)
+            }
+            (RootOp::Devpts { to }, _) => {
+                self.mountpoint(to, Kind::Dir)?;
+                let fs = fsopen("devpts", FsOpenFlags::FSOPEN_CLOEXEC).at("root.devpts", to)?;
+                for (key, value) in [("ptmxmode", "0666"), ("mode", "0620")] {
+                    fsconfig_set_string(fs.as_fd(), key, value).at("root.devpts", key)?;
+                }
+                self.mount_new(&fs, "root.devpts", to, NOEXEC)
+            }
+            (RootOp::Mask { path }, _) => self.mask(path),
+            (RootOp::Readonly { path }, _) => {
+                let Some(mount) = self.existing(path)? else { return Ok(()) };
+                let attributes = RDONLY | NOSUID | NODEV | NOEXEC;
+                sys::mount_setattr(mount.as_fd(), c"", false, attributes, None).at("root.attributes", path)?;
+                attach(&mount, &self.root, under(path))
+            }
+            (RootOp::CgroupView { controller, to }, _) => self.cgroup(controller, to),
+            (op @ (RootOp::Bind { .. } | RootOp::Overlay { .. }), None) => {
+                Err(Errno::BADF).at("root.bind", op.target().unwrap_or_default())
+            }
+        }
+    }
+
+    fn dir(&self, path: &str, mode: u32) -> Outcome<()> {
+        match mkdirat(&self.root, under(path), Mode::from_raw_mode(mode)) {
+            Ok(()) | Err(Errno::EXIST) => Ok(()),
+            Err(errno) => Err(errno).at("root.dir", path),
+        }
+    }
+
+    fn mountpoint(&self, path: &str, kind: Kind) -> Outcome<()> {
+        match kind {
+            Kind::Dir => self.dir(path, 0o755),
+            Kind::File => {
+                let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+                match openat(&self.root, under(path), flags, Mode::from_raw_mode(0o644)) {
+                    // Already there and not ours to write (a lower layer): it serves as a mountpoint all the same.
+                    Ok(_) | Err(Errno::ACCESS | Errno::ROFS) => Ok(()),
+                    Err(errno) => Err(errno).at("root.file", path),
+                }
+            }
+        }
+    }
+
+    fn mount_new(&self, fs: &OwnedFd, step: &str, to: &str, attributes: u64) -> Outcome<()> {
+        fsconfig_create(fs.as_fd()).at(step, to)?;
+        let attributes = MountAttrFlags::from_bits_retain((attributes | NOSUID) as u32);
+        let mount = fsmount(fs.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes).at(step, to)?;
+        attach(&mount, &self.root, under(to))
+    }
+
+    fn scratch(&mut self, name: &str, to: &str, exec: bool) -> Outcome<()> {
+        let path = format!("{SCRATCH}/{name}");
+        let mode = if name == "tmp" || name == "shm" { 0o1777 } else { 0o755 };
+        mkdirat(&self.root, &*path, Mode::from_raw_mode(mode)).at("root.scratch", &path)?;
+        self.mountpoint(to, Kind::Dir)?;
+        let mount = clone_of(&self.root, &path)?;
+        let attributes = NOSUID | NODEV | if exec { 0 } else { NOEXEC };
+        sys::mount_setattr(mount.as_fd(), c"", false, attributes, None).at("root.attributes", to)?;
+        if name == "work" {
+            self.kept = Some(self.open_dir(&path)?);
+        }
+        attach(&mount, &self.root, under(to))
+    }
+
+    fn overlay(&mut self, lower: &OwnedFd, to: &str, exec: bool) -> Outcome<()> {
+        let base = format!("{SCRATCH}/overlay");
+        for name in ["lower", "upper", "index"] {
+            mkdirat(&self.root, &*format!("{base}/{name}"), Mode::from_raw_mode(0o755)).at("root.overlay", name)?;
+        }
+        attach(lower, &self.root, &format!("{base}/lower"))?;
+        self.mountpoint(to, Kind::Dir)?;
+        let fs = fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC).at("root.overlay", to)?;
+        // Relative paths start at the new root: the current directory.
+        for (key, name) in [("lowerdir", "lower"), ("upperdir", "upper"), ("workdir", "index")] {
+            fsconfig_set_string(fs.as_fd(), key, &*format!("{base}/{name}")).at("root.overlay", key)?;
+        }
+        // In a user namespace overlayfs keeps its marks in user.* attributes.
+        fsconfig_set_flag(fs.as_fd(), "userxattr").at("root.overlay", "userxattr")?;
+        self.mount_new(&fs, "root.overlay", to, NODEV | if exec { 0 } else { NOEXEC })?;
+        self.kept = Some(self.open_dir(&format!("{base}/upper"))?);
+        Ok(())
+    }
+
+    /// A bind of what is already inside at `path`; `None` if nothing is.
+    fn existing(&self, path: &str) -> Outcome<Option<OwnedFd>> {
+        let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+        match open_tree(&self.root, under(path), flags | OpenTreeFlags::AT_SYMLINK_NOFOLLOW) {
+            Ok(mount) => Ok(Some(mount)),
+            Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
+            Err(errno) => Err(errno).at("root.mask", path),
+        }
+    }
+
+    /// Covers with an empty file or directory that nobody may open, on a read-only mount (so its mode stays).
+    fn mask(&self, path: &str) -> Outcome<()> {
+        let found = match rustix::fs::statat(&self.root, under(path), rustix::fs::AtFlags::SYMLINK_NOFOLLOW) {
+            Err(Errno::NOENT | Errno::NOTDIR) => return Ok(()),
+            other => other.at("root.mask", path)?,
+        };
+        let cover = match found.st_mode & libc::S_IFMT {
+            libc::S_IFDIR => MASK_DIR,
+            libc::S_IFLNK => return Err(Errno::LOOP).at("root.mask", path),
+            _ => MASK_FILE,
+        };
+        let mount = clone_of(&self.root, cover)?;
+        let attributes = RDONLY | NOSUID | NODEV | NOEXEC;
+        sys::mount_setattr(mount.as_fd(), c"", false, attributes, None).at("root.attributes", path)?;
+        attach(&mount, &self.root, under(path))
+    }
+
+    fn cgroup(&self, controller: &str, to: &str) -> Outcome<()> {
+        let Some(Cgroup { groups, .. }) = &self.plan.cgroup else { return Ok(()) };
+        let Some(group) = groups.iter().find(|g| g.controller == controller) else { return Ok(()) };
+        self.mountpoint(to, Kind::Dir)?;
+        let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+        let mount = open_tree(CWD, &*group.dir, flags).at("root.cgroup", &group.dir)?;
+        let attributes = RDONLY | NOSUID | NODEV | NOEXEC;
+        sys::mount_setattr(mount.as_fd(), c"", false, attributes, None).at("root.attributes", to)?;
+        attach(&mount, &self.root, under(to))
+    }
+
+    fn open_dir(&self, path: &str) -> Outcome<OwnedFd> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        openat(&self.root, path, flags, Mode::empty()).at("root.scratch", path)
+    }
+
+    /// Leaves the host behind: the scratch's own mount goes (its parts stay bound), the new root becomes `/`.
+    fn finish(self) -> Outcome<Root> {
+        let kept = match self.kept {
+            Some(kept) => kept,
+            None => self.open_dir(SCRATCH)?,
+        };
+        unmount(SCRATCH, UnmountFlags::DETACH).at("root.scratch", SCRATCH)?;
+        rustix::fs::unlinkat(&self.root, SCRATCH, rustix::fs::AtFlags::REMOVEDIR).at("root.scratch", SCRATCH)?;
+        pivot_root(".", ".").step("root.pivot")?;
+        unmount(".", UnmountFlags::DETACH).step("root.detach")?;
+        rustix::process::chdir("/").step("root.enter")?;
+        rustix::process::umask(Mode::from_raw_mode(0o022));
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let view = rustix::fs::open("/", flags, Mode::empty()).step("root.enter")?;
+        sys::mount_setattr(view.as_fd(), c"", false, RDONLY | NOSUID | NODEV, None).at("root.attributes", "/")?;
+        let terminal = match self.plan.stdio {
+            crate::plan::Stdio::Pipe => None,
+            crate::plan::Stdio::Tty => {
+                let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
+                Some(rustix::fs::open("/dev/pts/ptmx", flags, Mode::empty()).at("terminal", "/dev/pts/ptmx")?)
+            }
+        };
+        Ok(Root { kept, view, terminal })
+    }
+}
