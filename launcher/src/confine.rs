@@ -102,7 +102,7 @@ fn rights(access: Access, abi: ABI) -> BitFlags<AccessFs> {
     }
 }
 
-/// Installs the plan's filters, the notifying one last. Returns its listener.
+/// Installs the plan's filter, and the notifying one over it. Returns its listener.
 pub fn seccomp(plan: &Seccomp) -> Outcome<Option<OwnedFd>> {
     let find = |name: &str| {
         let found = FILTERS.iter().find(|(known, _)| *known == name);
@@ -111,9 +111,10 @@ pub fn seccomp(plan: &Seccomp) -> Outcome<Option<OwnedFd>> {
                 .hint("the plan and the launcher are of different versions")
         })
     };
-    for name in &plan.filters {
-        sys::seccomp(find(name)?, false).at("seccomp", name)?;
+    if plan.filter.starts_with("observe") {
+        return Err(Failure::new("seccomp", "an observing filter allows everything: it can't be the filter"));
     }
+    sys::seccomp(find(&plan.filter)?, false).at("seccomp", &plan.filter)?;
     match &plan.notify {
         Some(name) => sys::seccomp(find(name)?, true).at("seccomp", name),
         None => Ok(None),

@@ -14,7 +14,7 @@ use crate::failure::{Failure, Outcome, Step};
 use crate::messages::{receive, send, FromInit, FromMonitor};
 use crate::plan::{Plan, Stdio};
 use crate::sources::{self, Sources};
-use crate::{confine, root, sys};
+use crate::{cgroup, confine, root, sys};
 
 /// How much later than the monitor the init enforces the wall clock itself, should the monitor hang.
 const SECOND_LOCK: Duration = Duration::from_secs(2);
@@ -26,6 +26,8 @@ pub struct Start<'a> {
     pub sources: Option<Sources>,
     /// The program's ends of its pipes; none with a terminal.
     pub stdio: Option<[OwnedFd; 3]>,
+    /// Where to move itself into its cgroups, in version 1.
+    pub doors: Vec<OwnedFd>,
     pub as_root: bool,
     pub began: Instant,
 }
@@ -35,31 +37,28 @@ pub fn run(start: Start<'_>) -> ! {
     let mut keep = vec![socket];
     keep.extend(start.stdio.iter().flatten().map(|fd| fd.as_raw_fd()));
     keep.extend(start.sources.iter().flatten().flatten().map(|fd| fd.as_raw_fd()));
+    keep.extend(start.doors.iter().map(|fd| fd.as_raw_fd()));
     sys::close_all_but(&keep);
     let wall = start.plan.limits.wall_ms.map(|ms| Instant::now() + Duration::from_millis(ms) + SECOND_LOCK);
-    let Start { plan, socket, sources, stdio, as_root, began } = start;
-    match begin(plan, &socket, sources, stdio, as_root, began) {
-        Ok(Some(program)) => attend(&socket, program, wall),
+    match begin(&start) {
+        Ok(Some(program)) => attend(&start.socket, program, wall),
         Ok(None) => {}
         Err(failure) => {
-            let _ = send(&socket, &FromInit::Failed(failure), &[]);
+            let _ = send(&start.socket, &FromInit::Failed(failure), &[]);
         }
     }
     sys::exit_now(0)
 }
 
 /// Everything up to the running program. `None`: it could not be executed, and the monitor has been told.
-fn begin(
-    plan: &Plan,
-    socket: &OwnedFd,
-    sources: Option<Sources>,
-    stdio: Option<[OwnedFd; 3]>,
-    as_root: bool,
-    began: Instant,
-) -> Outcome<Option<i32>> {
+fn begin(start: &Start<'_>) -> Outcome<Option<i32>> {
+    let Start { plan, socket, .. } = start;
     let mut marks: Vec<(String, u64)> = Vec::with_capacity(8);
-    let mut mark = |name: &str| marks.push((name.into(), began.elapsed().as_micros() as u64));
+    let mut mark = |name: &str| marks.push((name.into(), start.began.elapsed().as_micros() as u64));
     mark("init: born");
+    // First, so that all that follows is charged to the sandbox; before the cgroup namespace, whose root this becomes.
+    cgroup::enter(&start.doors)?;
+    sys::unshare(libc::CLONE_NEWCGROUP).step("namespaces")?;
     // What needs no mapped ids runs while the monitor maps them.
     let any = rustix::net::socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)
         .step("network.loopback")?;
@@ -67,22 +66,16 @@ fn begin(
     drop(any);
     rustix::system::sethostname(plan.hostname.as_bytes()).step("hostname")?;
     mark("init: loopback");
-    let mut sources = match sources {
-        Some(sources) => sources,
-        None => sources::open(plan)?,
-    };
+    let own = if start.sources.is_none() { Some(sources::open(plan)?) } else { None };
+    let sources = start.sources.as_ref().or(own.as_ref()).map_or(&[][..], Vec::as_slice);
     mark("init: sources");
     expect(socket, |m| matches!(m, FromMonitor::Mapped))?;
-    sys::become_user(plan.identity.uid, plan.identity.gid, as_root).step("identity")?;
+    sys::become_user(plan.identity.uid, plan.identity.gid, start.as_root).step("identity")?;
     // After the change of ids, which clears it.
     set_parent_process_death_signal(Some(Signal::KILL)).step("die_with_parent")?;
     mark("init: identity");
-    let made = root::build(plan, &mut sources)?;
+    let made = root::build(plan, sources)?;
     mark("init: root");
-    expect(socket, |m| matches!(m, FromMonitor::Go))?;
-    // In version 1 the init has just been moved: only now is the namespace's root its own cgroup. It needs a capability,
-    // so it comes before they go.
-    sys::unshare(libc::CLONE_NEWCGROUP).step("namespaces")?;
     confine::capabilities()?;
     mark("init: capabilities");
     let terminal = made.terminal.as_ref().map(open_slave).transpose()?;
@@ -102,7 +95,7 @@ fn begin(
         sys::Exec::new(&command.path, &command.argv, &command.env, &command.cwd).step("command")?;
     exec.rlimits = rlimits(plan);
     exec.controlling_terminal = plan.stdio == Stdio::Tty;
-    exec.stdio = match (&terminal, &stdio) {
+    exec.stdio = match (&terminal, &start.stdio) {
         (Some(slave), _) => [slave.as_raw_fd(); 3],
         (None, Some(pipes)) => [pipes[0].as_raw_fd(), pipes[1].as_raw_fd(), pipes[2].as_raw_fd()],
         (None, None) => return Err(Failure::new("stdio", "neither a terminal nor pipes")),
@@ -116,7 +109,9 @@ fn begin(
         Ok(pid) => {
             // What the program could read of its parent under /proc: nothing.
             sys::set_dumpable(false).step("dumpable")?;
-            drop((terminal, stdio));
+            // The pipes' ends, the mounts and the doors: the init needs none of them any more.
+            sys::close_all_but(&[socket.as_raw_fd()]);
+            std::mem::forget((terminal, own));
             send(socket, &FromInit::Started { pid }, &[]).step("report")?;
             Ok(Some(pid))
         }

@@ -33,10 +33,8 @@ pub enum FromInit {
 /// From the monitor.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum FromMonitor {
-    /// The ids are mapped.
+    /// The ids are mapped: go on.
     Mapped,
-    /// The limits are in force.
-    Go,
     /// Send this signal to the program's process group.
     Signal(i32),
 }

@@ -140,7 +140,7 @@ impl<'a> Monitor<'a> {
         mark("cgroup");
         match Monitor::clone(plan, as_root, began, held.as_ref(), &ours, theirs, pipes.inside) {
             Ok((pid, pidfd)) => {
-                mark("go");
+                mark("mapped");
                 let deadline = plan.limits.wall_ms.map(|ms| Instant::now() + Duration::from_millis(ms));
                 Ok(Monitor {
                     plan,
@@ -190,6 +190,7 @@ impl<'a> Monitor<'a> {
     ) -> Outcome<(i32, OwnedFd)> {
         let sources = if as_root { Some(sources::open(plan)?) } else { None };
         let birthplace = held.map(cgroup::Held::birthplace).transpose()?.flatten();
+        let doors = held.map(cgroup::Held::doors).transpose()?.unwrap_or_default();
         let flags = libc::CLONE_NEWUSER
             | libc::CLONE_NEWNS
             | libc::CLONE_NEWPID
@@ -197,14 +198,12 @@ impl<'a> Monitor<'a> {
             | libc::CLONE_NEWIPC
             | libc::CLONE_NEWUTS;
         match sys::clone_into(flags, birthplace.as_ref().map(|fd| fd.as_fd())).step("namespaces")? {
-            Forked::Child => init::run(init::Start { plan, socket: theirs, sources, stdio, as_root, began }),
+            Forked::Child => init::run(init::Start { plan, socket: theirs, sources, stdio, doors, as_root, began }),
             Forked::Parent { pid, pidfd } => {
-                drop((theirs, stdio, sources));
-                let admitted = idmap::map_sandbox(pid, &plan.identity)
-                    .and_then(|()| send(ours, &FromMonitor::Mapped, &[]).step("report"))
-                    .and_then(|()| held.map_or(Ok(()), |held| held.admit(pid)))
-                    .and_then(|()| send(ours, &FromMonitor::Go, &[]).step("report"));
-                if let Err(failure) = admitted {
+                drop((theirs, stdio, sources, doors));
+                let mapped = idmap::map_sandbox(pid, &plan.identity)
+                    .and_then(|()| send(ours, &FromMonitor::Mapped, &[]).step("report"));
+                if let Err(failure) = mapped {
                     // What the init says of its own failure is nearer to the cause than a broken pipe here.
                     let _ = pidfd_send_signal(&pidfd, Signal::KILL);
                     let nearer = last_word(ours);

@@ -14,7 +14,7 @@ use rustix::process::{fchdir, pivot_root};
 
 use crate::failure::{Outcome, Step};
 use crate::plan::{Cgroup, Kind, Plan, RootOp};
-use crate::sources::{Sources, NODEV, NOEXEC, NOSUID, RDONLY};
+use crate::sources::{NODEV, NOEXEC, NOSUID, RDONLY};
 use crate::sys;
 
 /// The scratch tmpfs while the root is being made, inside the new root; gone before the program starts.
@@ -38,7 +38,7 @@ struct Builder<'a> {
     kept: Option<OwnedFd>,
 }
 
-pub fn build(plan: &Plan, sources: &mut Sources) -> Outcome<Root> {
+pub fn build(plan: &Plan, sources: &[Option<OwnedFd>]) -> Outcome<Root> {
     // Modes mean what the plan says; the program gets the customary mask at the end.
     rustix::process::umask(Mode::empty());
     let scratch = scratch(plan)?;
@@ -54,8 +54,8 @@ pub fn build(plan: &Plan, sources: &mut Sources) -> Outcome<Root> {
     attach(&scratch, &root, SCRATCH)?;
 
     let mut builder = Builder { plan, root, kept: None };
-    for (op, source) in plan.root.iter().zip(sources.iter_mut()) {
-        builder.apply(op, source.take())?;
+    for (op, source) in plan.root.iter().zip(sources) {
+        builder.apply(op, source.as_ref())?;
     }
     builder.finish()
 }
@@ -97,7 +97,7 @@ fn under(path: &str) -> &str {
 }
 
 impl Builder<'_> {
-    fn apply(&mut self, op: &RootOp, source: Option<OwnedFd>) -> Outcome<()> {
+    fn apply(&mut self, op: &RootOp, source: Option<&OwnedFd>) -> Outcome<()> {
         match (op, source) {
             (RootOp::Dir { path, mode }, _) => self.dir(path, *mode),
             (RootOp::Symlink { path, target }, _) => {
@@ -106,10 +106,10 @@ impl Builder<'_> {
             (RootOp::File { path, mode, content }, _) => file(&self.root, under(path), *mode, content),
             (RootOp::Bind { to, kind, .. }, Some(tree)) => {
                 self.mountpoint(to, *kind)?;
-                attach(&tree, &self.root, under(to))
+                attach(tree, &self.root, under(to))
             }
             (RootOp::Scratch { name, to, exec }, _) => self.scratch(name, to, *exec),
-            (RootOp::Overlay { to, exec, .. }, Some(lower)) => self.overlay(&lower, to, *exec),
+            (RootOp::Overlay { to, exec, .. }, Some(lower)) => self.overlay(lower, to, *exec),
             (RootOp::Proc { to }, _) => {
                 self.mountpoint(to, Kind::Dir)?;
                 let fs = fsopen("proc", FsOpenFlags::FSOPEN_CLOEXEC).at("root.proc", to)?;
