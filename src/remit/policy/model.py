@@ -1,0 +1,170 @@
+"""A remit, parsed: frozen values with units resolved and paths absolute.
+
+Rules of this room: pure. `Remit` is always *effective* (bases folded in, defaults filled): nothing downstream asks what
+an absent field means. Sizes are bytes, times milliseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import Any
+
+WORK = "/workspace"
+"""The work directory inside."""
+
+MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class ReadGrant:
+    """A read-only input: `source` on the host (absolute), `to` inside (absolute)."""
+
+    source: str
+    to: str
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    exec: tuple[str, ...] = ()
+    work_code: str = "none"
+    memfd: bool = False
+    env_set: Mapping[str, str] = field(default_factory=dict)
+    env_pass: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Filesystem:
+    """`work_from`: a host directory below the work directory, copy on write; None for an empty one."""
+
+    read: tuple[ReadGrant, ...] = ()
+    work_from: str | None = None
+    deny: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkRule:
+    """One allowed destination: `host` (exact, or `*.` and a domain) or `cidr`; the other is empty."""
+
+    host: str
+    cidr: str
+    ports: tuple[int, ...]
+    methods: tuple[str, ...] = ()
+    paths: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ToolRule:
+    server: str
+    tool: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    allow: tuple[ToolRule, ...] = ()
+    deny: tuple[ToolRule, ...] = ()
+    ask: tuple[ToolRule, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CredentialGrant:
+    name: str
+    ttl_ms: int = 600_000
+    hosts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """`to`: an absolute directory of the host."""
+
+    keep: tuple[str, ...] = ()
+    to: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """`cpu` in processors; `cpu_time_ms` None: only `cpu` and `wall_ms` bound it."""
+
+    cpu: float = 1.0
+    cpu_time_ms: int | None = None
+    memory: int = 512 * MIB
+    processes: int = 64
+    wall_ms: int = 300_000
+    disk: int = 256 * MIB
+    files: int = 20_000
+    output: int = 16 * MIB
+    open_files: int = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Remit:
+    """One agent's policy, effective."""
+
+    agent: str
+    description: str = ""
+    mode: str = "enforce"
+    least_tier: str = "delegated"
+    labels: tuple[str, ...] = ()
+    process: Process = field(default_factory=Process)
+    filesystem: Filesystem = field(default_factory=Filesystem)
+    network: tuple[NetworkRule, ...] = ()
+    tools: Tools = field(default_factory=Tools)
+    credentials: tuple[CredentialGrant, ...] = ()
+    state: State = field(default_factory=State)
+    limits: Limits = field(default_factory=Limits)
+    observe: str = "exec+connect"
+
+    def as_document(self) -> dict[str, Any]:
+        """JSON-ready data in canonical units: what the digest is over."""
+        document: dict[str, Any] = _encode(self)
+        return document
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> Remit:
+        """The inverse of `as_document`. Raises KeyError or TypeError on anything that it did not write."""
+        body = dict(document)
+        process = dict(body["process"])
+        files = dict(body["filesystem"])
+        tools = body["tools"]
+        body["labels"] = tuple(body["labels"])
+        body["process"] = Process(
+            tuple(process["exec"]),
+            process["work_code"],
+            process["memfd"],
+            dict(process["env_set"]),
+            tuple(process["env_pass"]),
+        )
+        reads = tuple(ReadGrant(**grant) for grant in files["read"])
+        body["filesystem"] = Filesystem(reads, files["work_from"], tuple(files["deny"]))
+        body["network"] = tuple(
+            NetworkRule(r["host"], r["cidr"], tuple(r["ports"]), tuple(r["methods"]), tuple(r["paths"]))
+            for r in body["network"]
+        )
+        body["tools"] = Tools(*(tuple(ToolRule(**rule) for rule in tools[k]) for k in ("allow", "deny", "ask")))
+        body["credentials"] = tuple(
+            CredentialGrant(c["name"], c["ttl_ms"], tuple(c["hosts"])) for c in body["credentials"]
+        )
+        body["state"] = State(tuple(body["state"]["keep"]), body["state"]["to"])
+        body["limits"] = Limits(**body["limits"])
+        return cls(**body)
+
+
+def _encode(value: Any) -> Any:
+    if is_dataclass(value):
+        return {f.name: _encode(getattr(value, f.name)) for f in fields(value)}
+    if isinstance(value, tuple):
+        return [_encode(item) for item in value]
+    if isinstance(value, Mapping):
+        return dict(value)
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class Effective:
+    """A remit with its origin: `sources` names every document that it came from, the outermost first; `widened` the
+    fields in which a document granted more than its base, by its own word."""
+
+    remit: Remit
+    digest: str
+    sources: tuple[str, ...]
+    widened: tuple[str, ...] = ()

@@ -1,0 +1,56 @@
+"""Sizes and times as people write them. The schema has checked the form; these only compute."""
+
+from __future__ import annotations
+
+import re
+
+_SIZES = {
+    "B": 1,
+    "KiB": 1024,
+    "MiB": 1024**2,
+    "GiB": 1024**3,
+    "TiB": 1024**4,
+    "KB": 1000,
+    "MB": 1000**2,
+    "GB": 1000**3,
+}
+_TIMES = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000}
+_FORM = re.compile(r"([0-9.]+) ?([A-Za-z]+)")
+
+
+def size(value: int | str) -> int:
+    """Bytes, from `512MiB` or a whole number."""
+    if isinstance(value, int):
+        return value
+    number, unit = _split(value)
+    return int(number * _SIZES[unit])
+
+
+def duration(value: str) -> int:
+    """Milliseconds, from `60s`."""
+    number, unit = _split(value)
+    return int(number * _TIMES[unit])
+
+
+def _split(value: str) -> tuple[float, str]:
+    match = _FORM.fullmatch(value)
+    if match is None:
+        raise ValueError(f"{value!r} is no number with a unit")
+    return float(match[1]), match[2]
+
+
+def show_size(value: int) -> str:
+    """`512 MiB`, from bytes: the largest unit that leaves a whole number, or one decimal."""
+    for unit in ("GiB", "MiB", "KiB"):
+        step = _SIZES[unit]
+        if value >= step:
+            return f"{value // step} {unit}" if value % step == 0 else f"{value / step:.1f} {unit}"
+    return f"{value} B"
+
+
+def show_duration(value: int) -> str:
+    """`5 m`, from milliseconds."""
+    for unit, step in (("h", 3_600_000), ("m", 60_000), ("s", 1000)):
+        if value >= step:
+            return f"{value // step} {unit}" if value % step == 0 else f"{value / step:.1f} {unit}"
+    return f"{value} ms"
