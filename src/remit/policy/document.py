@@ -150,7 +150,7 @@ def _place(node: Any) -> tuple[int, int]:
 
 def _scalar(node: Any) -> Any:
     text: str = node.value
-    if node.style is not None:
+    if node.style:
         return text
     if text.lower() in _WORDS and text in (text.lower(), text.upper(), text.capitalize()):
         return _WORDS[text.lower()]
