@@ -99,10 +99,8 @@ def _open(remit: Remit, action: OpenFile, view: View) -> Decision:
     return _allow(place.rule, f"{place.path} is {'writable' if action.write else 'readable'} by {place.rule}")
 
 
-def _embedded(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
+def _embeds(address: ipaddress.IPv6Address) -> bool:
     """An IPv6 address that means an IPv4 one to some translator on the way."""
-    if isinstance(address, ipaddress.IPv4Address):
-        return False
     nat64 = ipaddress.IPv6Network("64:ff9b::/96")
     return bool(address.ipv4_mapped or address.sixtofour or address.teredo) or address in nat64
 
@@ -110,10 +108,12 @@ def _embedded(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
 def _connect(remit: Remit, action: Connect, view: View) -> Decision:
     shown = f"{action.address} port {action.port}"
     address = ipaddress.ip_address(action.address.partition("%")[0])
-    if _embedded(address):
-        return _deny("network.allow", f"{shown} hides an IPv4 address in an IPv6 one")
-    if address.is_loopback:
+    mapped = getattr(address, "ipv4_mapped", None) or address
+    # Connecting to the unspecified address is connecting to oneself, on Linux.
+    if mapped.is_loopback or mapped.is_unspecified:
         return _allow(_LOOPBACK, f"{shown} is the sandbox's own loopback")
+    if isinstance(address, ipaddress.IPv6Address) and _embeds(address):
+        return _deny("network.allow", f"{shown} hides an IPv4 address in an IPv6 one")
     if not 0 < action.port < 65536:
         return _deny(_FAULT, f"{action.port} is no port")
     for i, rule in enumerate(remit.network):

@@ -1,0 +1,219 @@
+"""The root of a sandbox: the launcher's steps, the Landlock rules and the view, from one pass over the grants.
+
+Rules of this room: pure; and every path that appears inside is said once, through `Root`, so that the three can't
+differ.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from remit.errors import UsageError
+from remit.plan import launch_plan as lp
+from remit.plan.host import HostFacts
+from remit.plan.template import Template, TemplateFile
+from remit.policy.model import WORK, Remit
+from remit.policy.view import Place, View
+
+_DEVICES = ("null", "zero", "full", "random", "urandom")
+_MASKED = (
+    # Of /proc, what tells of the host or reaches into it. An unmapped id can't open most of them; this does not
+    # depend on that.
+    "/proc/acpi",
+    "/proc/bus",
+    "/proc/driver",
+    "/proc/fs",
+    "/proc/irq",
+    "/proc/kallsyms",
+    "/proc/kcore",
+    "/proc/keys",
+    "/proc/key-users",
+    "/proc/modules",
+    "/proc/scsi",
+    "/proc/sysrq-trigger",
+    "/proc/timer_list",
+)
+_CPU_TOPOLOGY = "/sys/devices/system/cpu"
+_FILES = {
+    "/etc/passwd": "root:x:0:0:root:/nonexistent:/nonexistent\nagent:x:1000:1000:agent:/home/agent:/bin/sh\n"
+    "nobody:x:65534:65534:nobody:/nonexistent:/nonexistent\n",
+    "/etc/group": "root:x:0:\nagent:x:1000:\nnogroup:x:65534:\n",
+    "/etc/hosts": "127.0.0.1 localhost remit\n::1 localhost ip6-localhost ip6-loopback\n",
+    "/etc/hostname": "remit\n",
+    "/etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\nservices: files\nprotocols: files\n",
+    "/etc/resolv.conf": "# The remit grants no network: no name is resolved.\n",
+}
+
+
+@dataclass(slots=True)
+class Root:
+    """Grows by the methods below; `ops` in the order in which the launcher does them."""
+
+    ops: list[lp.RootOp] = field(default_factory=list)
+    places: list[Place] = field(default_factory=list)
+    _made: set[str] = field(default_factory=lambda: {"/"})
+    _execute: list[str] = field(default_factory=list)
+    _write: list[str] = field(default_factory=list)
+    _devices: list[str] = field(default_factory=list)
+
+    @classmethod
+    def build(
+        cls,
+        remit: Remit,
+        host: HostFacts,
+        template: Template,
+        inputs: Mapping[str, str],
+        masked: tuple[str, ...],
+        tty: bool,
+        home: str,
+    ) -> Root:
+        root = cls()
+        root._closure(remit, template)
+        root._system(host, tty)
+        root._writable(remit, host, home)
+        for i, grant in enumerate(remit.filesystem.read):
+            kind = inputs.get(grant.source)
+            if kind is None:
+                raise UsageError(
+                    f"filesystem.read[{i}]: {grant.source} does not exist", hint="make it, or take the grant out"
+                )
+            root._input(grant.source, grant.to, kind, host, f"filesystem.read[{i}]")
+        for path in masked:
+            root.ops.append(lp.Mask(path))
+            root.places.append(Place(path, False, False, "filesystem.deny", hidden=True))
+        return root
+
+    def _dirs(self, path: str) -> None:
+        """Makes the directories above `path`."""
+        above = posixpath.dirname(path)
+        missing = []
+        while above not in self._made:
+            missing.append(above)
+            above = posixpath.dirname(above)
+        for directory in reversed(missing):
+            self._made.add(directory)
+            self.ops.append(lp.Dir(directory))
+            if not directory.startswith(WORK):
+                # It can be listed, like everything of the skeleton; nothing can be written.
+                self.places.append(Place(directory, False, False, "builtin.skeleton", tree=False))
+
+    def _closure(self, remit: Remit, template: Template) -> None:
+        real = {path: rule for path, rule in _rules_of(remit, template)}
+        self.places.append(Place("/", False, False, "builtin.skeleton", tree=False))
+        for link in template.links:
+            # A link into a directory that is itself a link (/lib/x with /lib -> usr/lib) is made where it lands.
+            if not any(link.inside.startswith(other.inside + "/") for other in template.links):
+                self._dirs(link.inside)
+                self.ops.append(lp.Symlink(link.inside, link.target))
+                self._made.add(link.inside)
+                self.places.append(Place(link.inside, False, False, "builtin.link", tree=False))
+        for tree in template.trees:
+            self._dirs(tree.inside)
+            self.ops.append(lp.Bind(tree.host, tree.inside, "dir", exec=tree.executable))
+            rule = "process.exec" if tree.executable else "builtin.data"
+            self.places.append(Place(tree.inside, False, tree.executable, rule))
+            self._made.add(tree.inside)
+            if tree.executable:
+                self._execute.append(tree.inside)
+        for file in template.files:
+            self._file(file, real.get(file.inside, "process.exec"))
+
+    def _file(self, file: TemplateFile, rule: str) -> None:
+        inside_tree = any(isinstance(p, Place) and p.tree and file.inside.startswith(p.path + "/") for p in self.places)
+        stamp = lp.Stamp(file.stamp.dev, file.stamp.ino, file.stamp.size, file.stamp.ctime_ns)
+        executable = file.role in ("program", "loader")
+        if not inside_tree:
+            self._dirs(file.inside)
+        self.ops.append(lp.Bind(file.host, file.inside, "file", exec=file.role != "data", expect=stamp))
+        self._made.add(file.inside)
+        if executable:
+            self._execute.append(file.inside)
+        self.places.append(
+            Place(file.inside, False, executable, rule if file.role != "data" else "builtin.data", tree=False)
+        )
+
+    def _system(self, host: HostFacts, tty: bool) -> None:
+        for path, content in _FILES.items():
+            self._dirs(path)
+            self.ops.append(lp.File(path, content))
+            self.places.append(Place(path, False, False, "builtin.etc", tree=False))
+        self._dirs("/dev/x")
+        for name in (*_DEVICES, *(("tty",) if tty else ())):
+            path = f"/dev/{name}"
+            self.ops.append(lp.Bind(path, path, "file", write=True, dev=True))
+            self.places.append(Place(path, True, False, "builtin.dev", tree=False))
+            self._devices.append(path)
+        self.ops.append(lp.Devpts())
+        self.places.append(Place("/dev/pts", True, False, "builtin.dev"))
+        self._devices.append("/dev/pts")
+        for name, target in (
+            ("ptmx", "pts/ptmx"),
+            ("fd", "/proc/self/fd"),
+            ("stdin", "/proc/self/fd/0"),
+            ("stdout", "/proc/self/fd/1"),
+            ("stderr", "/proc/self/fd/2"),
+        ):
+            self.ops.append(lp.Symlink(f"/dev/{name}", target))
+        self.ops += [lp.Proc(), lp.Readonly("/proc/sys"), *(lp.Mask(path) for path in _MASKED)]
+        self.places.append(Place("/proc", False, False, "builtin.proc"))
+        self.places += [Place(path, False, False, "builtin.proc", hidden=True) for path in _MASKED]
+        # What runtimes size themselves by: without it Java and Go see the host's processors and memory.
+        if host.paths.get(_CPU_TOPOLOGY) == "dir":
+            self._dirs(_CPU_TOPOLOGY)
+            self.ops.append(lp.Bind(_CPU_TOPOLOGY, _CPU_TOPOLOGY, "dir"))
+            self.places.append(Place(_CPU_TOPOLOGY, False, False, "builtin.sys"))
+        if host.cgroup is not None:
+            views = [("unified", "/sys/fs/cgroup")]
+            if host.cgroup.version == 1:
+                views = [(c, f"/sys/fs/cgroup/{c}") for c in ("memory", "cpu") if c in host.cgroup.parents]
+            for controller, to in views:
+                self._dirs(to)
+                self.ops.append(lp.CgroupView(controller, to))
+                self.places.append(Place(to, False, False, "builtin.sys"))
+
+    def _writable(self, remit: Remit, host: HostFacts, home: str) -> None:
+        run = remit.process.work_code == "run"
+        if remit.filesystem.work_from is not None:
+            self.ops.append(lp.Overlay(remit.filesystem.work_from, WORK, run, host.is_root))
+        else:
+            self.ops.append(lp.Scratch("work", WORK, run))
+        rule = "filesystem.work" if remit.filesystem.work_from else "builtin.work"
+        self._dirs(home)
+        for name, to, executable in (("home", home, run), ("tmp", "/tmp", run), ("shm", "/dev/shm", False)):  # noqa: S108
+            self.ops.append(lp.Scratch(name, to, executable))
+        for to, executable, why in (
+            (WORK, run, rule),
+            (home, run, "builtin.home"),
+            ("/tmp", run, "builtin.tmp"),  # noqa: S108
+            ("/dev/shm", False, "builtin.shm"),  # noqa: S108
+        ):
+            self._made.add(to)
+            self._write.append(to)
+            self.places.append(Place(to, True, executable, "process.work_code" if executable else why))
+            if executable:
+                self._execute.append(to)
+
+    def _input(self, source: str, to: str, kind: str, host: HostFacts, rule: str) -> None:
+        self._dirs(to)
+        self.ops.append(lp.Bind(source, to, kind, own=host.is_root))
+        self._made.add(to)
+        self.places.append(Place(to, False, False, rule, tree=kind == "dir"))
+
+    def landlock(self) -> Iterator[lp.LandlockRule]:
+        """The second lock: reading anything that is present, executing and writing only where it is meant."""
+        yield lp.LandlockRule("read", ("/",))
+        yield lp.LandlockRule("execute", tuple(self._execute))
+        yield lp.LandlockRule("write", tuple(self._write))
+        yield lp.LandlockRule("device", tuple(self._devices))
+
+    def view(self) -> View:
+        return View(tuple(self.places), WORK)
+
+
+def _rules_of(remit: Remit, template: Template) -> Iterator[tuple[str, str]]:
+    for i, entry in enumerate(remit.process.exec):
+        started = template.programs.get(entry.removesuffix("?"))
+        if started is not None:
+            yield started, f"process.exec[{i}]"
