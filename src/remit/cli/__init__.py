@@ -1,0 +1,1 @@
+"""The command line. Thin: parses words, calls `compose` and `sandbox`, prints."""

@@ -1,0 +1,95 @@
+"""`remit doctor`: what this host can enforce, tried and not guessed."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+from typing import Any
+
+from remit.cli import say
+from remit.errors import RemitError
+from remit.plan.host import LEAST_KERNEL, tier
+from remit.sandbox import host, launcher
+
+_RESTRICT = "/proc/sys/kernel/apparmor_restrict_unprivileged_userns"
+_REMEDIES = {
+    "namespaces": "allow user namespaces: sysctl user.max_user_namespaces=10000; in a container: --privileged, or run "
+    "Remit on the host",
+    "proc": "/proc is masked here (a container?): start the container with an unmasked /proc",
+    "seccomp_notify": "Linux 5.14 or later with CONFIG_SECCOMP_FILTER",
+}
+_APPARMOR = """AppArmor restricts user namespaces here. Give the launcher a profile (as root):
+  printf 'abi <abi/4.0>,\\ninclude <tunables/global>\\nprofile remit-launcher {path} flags=(unconfined) {{ userns, }}\\n' \\
+    > /etc/apparmor.d/remit-launcher && apparmor_parser -r /etc/apparmor.d/remit-launcher"""
+
+
+def doctor(options: argparse.Namespace) -> int:
+    findings = examine()
+    if options.json:
+        say.data(findings)
+        return 0 if findings["works"] else 1
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(highlight=False)
+    table = Table(title=f"this host: tier {findings['tier']}", title_justify="left", box=None, padding=(0, 2, 0, 0))
+    for column in ("", "mechanism", "found", "remedy"):
+        table.add_column(column, overflow="fold")
+    for row in findings["mechanisms"]:
+        mark = "[green]ok[/]" if row["ok"] else ("[yellow]--[/]" if row["optional"] else "[red]no[/]")
+        table.add_row(mark, row["name"], row["found"], row["remedy"] or "")
+    console.print(table)
+    least = ", ".join(f"{name}: Linux {kernel}" for name, kernel in LEAST_KERNEL.items())
+    console.print(f"\ntiers and their least kernels: {least}", style="dim")
+    if not findings["works"]:
+        console.print("nothing can be run here until the red lines are mended", style="red")
+    elif findings["tier"] == "partial":
+        console.print("without hard limits a remit must accept this by name: least_tier: partial, or --accept-tier partial")
+    return 0 if findings["works"] else 1
+
+
+def examine() -> dict[str, Any]:
+    """`{"tier", "works", "mechanisms": [{"name", "ok", "optional", "found", "remedy"}]}`."""
+    rows: list[dict[str, Any]] = []
+
+    def row(name: str, ok: bool, found: str, remedy: str | None = None, *, optional: bool = False) -> None:
+        rows.append(
+            {"name": name, "ok": ok, "optional": optional, "found": found, "remedy": None if ok else remedy}
+        )
+
+    facts = host.read()
+    try:
+        path = launcher.find()
+    except RemitError as error:
+        row("launcher", False, error.message, error.hint)
+        return {"tier": "none", "works": False, "mechanisms": rows}
+    row("launcher", True, path)
+    try:
+        done = subprocess.run([path, "probe"], capture_output=True, text=True, timeout=20, check=True)
+        probed = json.loads(done.stdout)
+    except (OSError, subprocess.SubprocessError, ValueError) as error:
+        row("probe", False, str(error), "run `remit-launcher probe` to see why")
+        return {"tier": "none", "works": False, "mechanisms": rows}
+    row("kernel", True, f"{probed['kernel']} {probed['machine']}")
+    restricted = os.path.exists(_RESTRICT) and open(_RESTRICT).read().strip() == "1"
+    for name in ("namespaces", "tmpfs", "proc", "devpts", "loopback", "seccomp_notify"):
+        result = probed[name]
+        remedy = _APPARMOR.format(path=path) if restricted else _REMEDIES.get(name, "see docs/hosts.md")
+        row(name, result["ok"], "works" if result["ok"] else result["message"], remedy)
+    found, lacks = tier(facts)
+    missing = {lack.mechanism: lack for lack in lacks}
+    for name, good in (("landlock", f"ABI {facts.landlock_abi}"), ("cgroup", _cgroup(facts))):
+        lack = missing.get(name)
+        row(name, lack is None, lack.message if lack else good, lack.remedy if lack else None, optional=True)
+    who = "root: each sandbox gets an unprivileged id of its own" if facts.is_root else f"uid {facts.uid}: its own id"
+    row("identity", True, who)
+    works = all(r["ok"] or r["optional"] for r in rows)
+    return {"tier": found if works else "none", "works": works, "mechanisms": rows}
+
+
+def _cgroup(facts: host.HostFacts) -> str:
+    if facts.cgroup is None:
+        return "none"
+    return f"version {facts.cgroup.version}: {', '.join(facts.cgroup.controllers)}"

@@ -1,0 +1,131 @@
+"""`remit check`, `why`, `explain`, `init`: everything that only looks."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import posixpath
+import sys
+
+from remit import compose
+from remit.cli import say
+from remit.errors import EXIT_BAD_INPUT, PolicyError, UsageError
+from remit.plan.root import Root
+from remit.policy.actions import Action, Connect, Exec, KeepFile, OpenFile, ResolveName
+from remit.policy.decide import Decision, decide
+from remit.policy.model import WORK, Effective, Remit
+
+
+def check(options: argparse.Namespace) -> int:
+    found = []
+    for path in options.files:
+        try:
+            effective = compose.load_file(path)
+        except PolicyError as error:
+            found.append(error)
+            if not options.json:
+                print(error.message, file=sys.stderr)
+            continue
+        if not options.json:
+            widened = f", widens {', '.join(effective.widened)}" if effective.widened else ""
+            print(f"{say.paint('ok', 'green', sys.stdout)} {path}: {effective.remit.agent} {effective.digest}{widened}")
+    if options.json:
+        say.data({"ok": not found, "problems": [p for error in found for p in error.as_data()["problems"]]})  # type: ignore[attr-defined]
+    return EXIT_BAD_INPUT if found else 0
+
+
+def _effective(options: argparse.Namespace) -> tuple[Effective, str]:
+    if options.remit:
+        return compose.load_file(options.remit), os.path.dirname(os.path.abspath(options.remit))
+    if options.base:
+        text = f"apiVersion: remit/v1\nagent: nobody\nextends: {options.base}\n"
+        return compose.load_text(text, f"built-in {options.base}", os.getcwd()), os.getcwd()
+    if os.path.exists("remit.yaml"):
+        return compose.load_file("remit.yaml"), os.getcwd()
+    raise UsageError("which remit?", hint="--remit FILE, --base NAME, or a remit.yaml here")
+
+
+def why(options: argparse.Namespace) -> int:
+    effective, directory = _effective(options)
+    remit = effective.remit
+    facts = compose.host.read()
+    template = compose.template_of(remit, directory)
+    kinds = compose.inputs(remit)
+    hidden = tuple(compose.masked(remit, kinds))
+    view = Root.build(remit, facts, template, kinds, hidden, False, "/home/agent").view()
+    action = _action(options.action, options.what, remit, dict(template.programs))
+    decision = decide(remit, action, view)
+    if options.json:
+        say.data({"verdict": decision.verdict, "rule": decision.rule, "reason": decision.reason})
+    else:
+        _print_decision(decision)
+    return 0 if decision.allowed else 1
+
+
+def _print_decision(decision: Decision) -> None:
+    style = "green" if decision.allowed else "red"
+    word = say.paint(decision.verdict, style, sys.stdout)
+    print(f"{word}  {decision.rule}\n  {say.printable(decision.reason)}")
+
+
+def _action(kind: str, what: str, remit: Remit, programs: dict[str, str]) -> Action:
+    if kind == "exec":
+        return Exec(what if what.startswith("/") else programs.get(what, f"/usr/bin/{what}"))
+    if kind in ("read", "open", "write"):
+        path = what if what.startswith("/") else posixpath.join(WORK, what)
+        return OpenFile(posixpath.normpath(path), write=kind == "write")
+    if kind == "resolve":
+        return ResolveName(what)
+    if kind == "keep":
+        return KeepFile(what, "file", 0)
+    address, colon, port = what.rpartition(":")
+    if not colon or not port.isdecimal():
+        raise UsageError(f"{what!r} is not ADDRESS:PORT", hint="for example 169.254.169.254:80 or [::1]:8080")
+    return Connect(address.strip("[]"), int(port))
+
+
+def explain(options: argparse.Namespace) -> int:
+    effective, _ = _effective(options)
+    if options.json:
+        say.data(
+            {
+                "remit": effective.remit.as_document(),
+                "digest": effective.digest,
+                "sources": effective.sources,
+                "widened": effective.widened,
+            }
+        )
+        return 0
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from remit.policy.describe import describe
+
+    console = Console(highlight=False)
+    table = Table(show_header=False, box=None, padding=(0, 2, 1, 0))
+    table.add_column(style="bold cyan", no_wrap=True)
+    table.add_column()
+    for boundary, lines in describe(effective):
+        table.add_row(boundary, Text("\n".join(lines)))
+    console.print(Text(f"{effective.remit.agent}  {effective.digest}\n", style="bold"))
+    console.print(table)
+    console.print(Text(f"from {' <- '.join(effective.sources)}", style="dim"))
+    return 0
+
+
+def init(options: argparse.Namespace) -> int:
+    from remit.policy.starter import starter
+
+    text = starter(options.agent, options.base, options.read)
+    # Before it is written: a first remit with a mistake would be a poor start.
+    compose.load_text(text, options.file, os.path.dirname(os.path.abspath(options.file)))
+    try:
+        with open(options.file, "x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError as error:
+        raise UsageError(f"{options.file} is there already", hint="give another name: remit init FILE") from error
+    except OSError as error:
+        raise UsageError(f"{options.file}: {error.strerror}") from error
+    print(f"wrote {options.file}\nnext: remit check {options.file}\n      remit run --remit {options.file} -- CMD")
+    return 0

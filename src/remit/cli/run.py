@@ -1,0 +1,160 @@
+"""`remit run`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Mapping
+from typing import IO, Any
+
+from remit import compose
+from remit.cli import say
+from remit.errors import UsageError
+from remit.policy.model import Effective
+from remit.policy.units import show_size
+from remit.sandbox.attempts import Attempt
+from remit.sandbox.receipt import receipt
+from remit.sandbox.run import Listener
+from remit.sandbox.run import run as run_sandbox
+
+_LINES = 20
+"""Refusals said one by one; the rest is counted."""
+
+
+def run(options: argparse.Namespace) -> int:
+    argv = options.argv[1:] if options.argv[:1] == ["--"] else options.argv
+    if not argv:
+        raise UsageError("no command", hint="remit run --remit remit.yaml -- CMD [ARG...]")
+    quiet = options.quiet or options.json
+    effective, directory = _policy(options, argv, quiet)
+    tty = not options.no_tty and (options.tty or (sys.stdin.isatty() and sys.stdout.isatty()))
+    if options.tty and not sys.stdin.isatty():
+        raise UsageError("--tty wants a terminal on standard input", hint="leave --tty out, or run it at a terminal")
+    progress = _Progress(quiet)
+    prepared = compose.prepare(
+        effective, argv, directory=directory, tty=tty, accept_tier=options.accept_tier, progress=progress.step
+    )
+    progress.end()
+    if options.dry_run:
+        say.data(prepared.compiled.plan.as_document())
+        return 0
+    destination = os.path.abspath(options.keep_to) if options.keep_to else effective.remit.state.to
+    events = _open(options.events) if options.events else None
+    told = 0
+
+    def on_event(event: Mapping[str, Any]) -> None:
+        if events:
+            events.write(json.dumps(event, ensure_ascii=False) + "\n")
+
+    def on_refusal(attempt: Attempt) -> None:
+        nonlocal told
+        told += 1
+        if not quiet and told <= _LINES:
+            say.note(attempt.line(), "yellow")
+
+    outcome = run_sandbox(effective, prepared.compiled, destination, Listener(on_event, on_refusal), options.timings)
+    final = receipt(effective, prepared.compiled, prepared.template, outcome)
+    if events:
+        events.write(json.dumps({"event": "receipt", **final}, ensure_ascii=False) + "\n")
+        events.close()
+    if options.receipt:
+        with _open(options.receipt) as file:
+            file.write(json.dumps(final, indent=2, ensure_ascii=False) + "\n")
+    if options.json:
+        print(json.dumps(final, ensure_ascii=False), file=sys.stderr)
+    elif not options.quiet:
+        _summary(final, destination, told)
+    return outcome.exit
+
+
+def _policy(options: argparse.Namespace, argv: list[str], quiet: bool) -> tuple[Effective, str]:
+    """The remit, and the directory that /workspace stands for."""
+    if options.remit:
+        return compose.load_file(options.remit), os.path.dirname(os.path.abspath(options.remit))
+    cwd = os.getcwd()
+    effective, base, inputs = compose.without_remit(argv, cwd, options.base)
+    if not quiet:
+        how = "" if options.base else ", the strictest that can run this"
+        named = f"; readable, as the command names it: {', '.join(inputs)}" if inputs else ""
+        say.note(f"no remit given: held to the built-in base '{base}'{how}{named}")
+    return effective, cwd
+
+
+def _open(target: str) -> IO[str]:
+    """A file by path, or a descriptor by number."""
+    try:
+        if target.isdecimal():
+            return os.fdopen(int(target), "w", buffering=1, encoding="utf-8", errors="replace")
+        return open(target, "w", buffering=1, encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise UsageError(f"{target}: {error.strerror}", hint="give a path that can be written, or a descriptor") from error
+
+
+class _Progress:
+    """Says what takes long, once it does."""
+
+    def __init__(self, quiet: bool) -> None:
+        self._quiet = quiet
+        self._began = time.monotonic()
+        self._shown = False
+
+    def step(self, what: str) -> None:
+        if not self._quiet and sys.stderr.isatty():
+            self._shown = True
+            print(f"\r\x1b[2K{say.paint('remit:', 'dim')} {what} ...", end="", file=sys.stderr, flush=True)
+        elif not self._quiet and not self._shown:
+            self._shown = True
+            say.note("first run of these programs: finding and hashing what they need (kept for the next time)")
+
+    def end(self) -> None:
+        if self._shown and sys.stderr.isatty():
+            print("\r\x1b[2K", end="", file=sys.stderr, flush=True)
+
+
+_REASONS = {
+    "wall": "killed: the wall clock ran out (limits.wall)",
+    "memory": "killed: out of memory (limits.memory)",
+    "cpu_time": "killed: out of processor time (limits.cpu_time)",
+    "output": "killed: more output than limits.output",
+    "killed": "killed, as asked",
+    "lost": "killed: its supervisor or first process was lost",
+    "not_executed": "the program could not be executed",
+}
+
+
+def _summary(final: Mapping[str, Any], destination: str, told: int) -> None:
+    result, usage, teardown, host = final["result"], final["usage"], final["teardown"], final["host"]
+    if told > _LINES:
+        say.note(f"... and {told - _LINES} more refusals (--events FILE has all)", "yellow")
+    for entry in final["not_kept"]:
+        say.note(f"not kept: {entry['reason']}  ({entry['rule']})", "yellow")
+    if final["keep_error"]:
+        say.note(f"nothing could be kept: {final['keep_error']}", "red")
+    status = _REASONS.get(result["reason"]) or (
+        f"ended by signal {result['signal']}" if result["signal"] else f"exit {result['exit']}"
+    )
+    peak = usage["peak_memory_bytes"]
+    parts = [
+        status,
+        f"{usage['wall_ms'] / 1000:.2f} s",
+        f"cpu {usage['cpu_ms'] / 1000:.2f} s",
+        *([f"{show_size(peak)} peak"] if peak else []),
+        f"refused {final['refusals_in_all']}",
+    ]
+    good = result["exit"] == 0
+    say.note(" · ".join(parts), "green" if good else "red")
+    if final["kept"]:
+        total = sum(entry["size"] for entry in final["kept"])
+        names = ", ".join(entry["path"] for entry in final["kept"][:4])
+        more = f" and {len(final['kept']) - 4} more" if len(final["kept"]) > 4 else ""
+        say.note(f"kept {names}{more} ({show_size(total)}) in {os.path.relpath(destination)}")
+    weak = [name for name, m in host["mechanisms"].items() if m["strength"] != "full" and name != "observe"]
+    tier = f"host tier {host['tier']}" + (" (accepted by name)" if host["accepted_by_name"] else "")
+    rest = "nothing remains" if teardown["nothing_remains"] else "SOMETHING REMAINS: see the receipt"
+    say.note(
+        f"{tier}{'; not full: ' + ', '.join(weak) if weak else ''}; torn down in {teardown['ms']:.1f} ms, {rest}",
+        "dim" if teardown["nothing_remains"] else "red",
+    )

@@ -1,0 +1,263 @@
+"""Names the concrete parts: from a remit's file and a command to something that can be run. The only place where the
+pure rooms meet the disk."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import posixpath
+import secrets
+import shutil
+import stat
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from remit import __version__
+from remit.errors import PolicyError, Problem, UsageError
+from remit.plan.compile import Compiled, Request, compile
+from remit.plan.host import HostFacts
+from remit.plan.template import Template
+from remit.policy.model import WORK, Effective, Remit
+from remit.sandbox import closure, host
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """Everything that is known before anything starts."""
+
+    effective: Effective
+    facts: HostFacts
+    template: Template
+    compiled: Compiled
+
+
+def cache_dir() -> str | None:
+    """`$XDG_CACHE_HOME/remit`, made for the caller alone; None if that can't be had (then nothing is cached)."""
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    if not os.path.isabs(base):
+        return None
+    directory = os.path.join(base, "remit")
+    return directory if closure.cache.usable(directory) else None
+
+
+def _read(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def load_file(path: str) -> Effective:
+    """The effective remit of a file. Raises `PolicyError`, or `UsageError` if the file can't be read."""
+    try:
+        text = _read(path)
+    except OSError as error:
+        hint = "`remit init` writes one to start from" if isinstance(error, FileNotFoundError) else None
+        raise UsageError(f"{path}: {error.strerror}", hint=hint) from error
+    return load_text(text, path, os.path.dirname(os.path.abspath(path)))
+
+
+def load_text(text: str | bytes, source: str, directory: str) -> Effective:
+    """Parsing and validating costs 60 ms of imports, so what was found good is remembered by its content."""
+    raw = text.encode() if isinstance(text, str) else text
+    home = os.path.expanduser("~")
+    key = hashlib.sha256(repr((__version__, raw, source, directory, home)).encode()).hexdigest()
+    cached = cache_dir()
+    file = os.path.join(cached, f"remit-{key[:32]}.json") if cached else None
+    if file and (hit := _cached(file)):
+        return hit
+    from remit.policy.load import load
+
+    others: dict[str, str] = {}
+
+    def read(path: str) -> bytes:
+        other = _read(path)
+        others[path] = hashlib.sha256(other).hexdigest()
+        return other
+
+    effective = load(text, source, directory, read, home=home)
+    if file:
+        body = {
+            "remit": effective.remit.as_document(),
+            "digest": effective.digest,
+            "sources": effective.sources,
+            "widened": effective.widened,
+            "others": others,
+        }
+        handle, temporary = tempfile.mkstemp(dir=cached)
+        with os.fdopen(handle, "w") as out:
+            json.dump(body, out)
+        os.replace(temporary, file)
+    return effective
+
+
+def _cached(file: str) -> Effective | None:
+    try:
+        body = json.loads(_read(file))
+        for path, digest in body["others"].items():
+            if hashlib.sha256(_read(path)).hexdigest() != digest:
+                return None
+        remit = Remit.from_document(body["remit"])
+        return Effective(remit, body["digest"], tuple(body["sources"]), tuple(body["widened"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def without_remit(argv: Sequence[str], cwd: str, base: str | None) -> tuple[Effective, str, tuple[str, ...]]:
+    """The remit of a command that has none: the strictest built-in base that can run it, with the program, and with the
+    files that the command itself names as inputs. Returns it with the base's name and those files."""
+    from remit.policy.bases import strictest_for
+
+    at = argv[0] if "/" in argv[0] else shutil.which(argv[0])
+    if base is None:
+        base = strictest_for(argv[0], _is_static(os.path.abspath(at)) if at else None)
+    inputs = tuple(_named_inputs(argv[1:], cwd))
+    document: dict[str, Any] = {"apiVersion": "remit/v1", "agent": "command", "extends": base}
+    if base in ("binary", "static-binary"):
+        document["process"] = {"exec": [os.path.abspath(at) if at and "/" in argv[0] else argv[0]]}
+    if inputs:
+        document["filesystem"] = {"read": list(inputs)}
+    return load_text(json.dumps(document), f"built-in {base}", cwd), base, inputs
+
+
+def _named_inputs(arguments: Sequence[str], cwd: str) -> Iterator[str]:
+    """Arguments that are paths of existing files or directories. Whole systems' directories are not inputs."""
+    seen: set[str] = set()
+    for argument in arguments:
+        if argument.startswith("-") or argument in (".", "..", "/", "~") or "\0" in argument or len(argument) > 4096:
+            continue
+        path = os.path.normpath(os.path.join(cwd, argument))
+        real_depth = path.count("/")
+        if path in seen or not os.path.exists(path) or (real_depth < 2 and os.path.isdir(path)):
+            continue
+        if path == cwd or cwd.startswith(path + "/") or path.startswith(("/proc/", "/sys/", "/dev/")):
+            continue
+        seen.add(path)
+        yield f"./{os.path.relpath(path, cwd)}" if path.startswith(cwd + "/") else path
+
+
+def _is_static(path: str) -> bool | None:
+    from remit.sandbox.closure import elf
+
+    try:
+        found = elf.read(path)
+    except OSError:
+        return None
+    return None if found is None else found.loader is None and not found.needed
+
+
+def template_of(remit: Remit, cwd: str, progress: Callable[[str], None] | None = None) -> Template:
+    """The closure of the remit's programs on this host."""
+    return closure.build(
+        remit.process.exec,
+        path=os.environ.get("PATH", os.defpath),
+        cwd=cwd,
+        env=os.environ,
+        cache_dir=cache_dir(),
+        progress=progress,
+    )
+
+
+def prepare(
+    effective: Effective,
+    argv: Sequence[str],
+    *,
+    directory: str,
+    tty: bool = False,
+    accept_tier: str | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> Prepared:
+    """`directory`: where /workspace stands for (the remit's own, or the current one). Raises any `RemitError`."""
+    remit = effective.remit
+    facts = host.read()
+    template = template_of(remit, directory, progress)
+    kinds = inputs(remit)
+    request = Request(
+        sandbox=f"rmt-{secrets.token_hex(8)}",
+        argv=tuple(argv),
+        cwd=_cwd_inside(remit, directory),
+        env=os.environ,
+        tty=tty,
+        inputs=kinds,
+        masked=tuple(masked(remit, kinds)),
+        on_path=shutil.which(argv[0]) is not None,
+        accept_tier=accept_tier,
+    )
+    return Prepared(effective, facts, template, compile(remit, facts, template, request))
+
+
+def inputs(remit: Remit) -> Mapping[str, str]:
+    """What each granted input is; those that don't exist are left out."""
+    kinds: dict[str, str] = {}
+    wanted = [grant.source for grant in remit.filesystem.read]
+    if remit.filesystem.work_from:
+        wanted.append(remit.filesystem.work_from)
+        if not os.path.isdir(remit.filesystem.work_from):
+            raise UsageError(
+                f"filesystem.work.from: {remit.filesystem.work_from} is no directory", hint="make it, or name another"
+            )
+    for path in wanted:
+        try:
+            mode = os.stat(path).st_mode
+        except OSError:
+            continue
+        if stat.S_ISDIR(mode):
+            kinds[path] = "dir"
+        elif stat.S_ISREG(mode):
+            kinds[path] = "file"
+        else:
+            raise UsageError(f"{path} is neither a file nor a directory", hint="sockets and devices are no inputs")
+    return kinds
+
+
+def masked(remit: Remit, kinds: Mapping[str, str]) -> Iterator[str]:
+    """Paths inside that match a deny pattern, as they are now. A directory stands for what is below it."""
+    patterns = [p.removesuffix("/**") for p in remit.filesystem.deny]
+    if not patterns:
+        return
+    from wcmatch import glob
+
+    flags = glob.GLOBSTAR | glob.DOTGLOB | glob.FORCEUNIX
+
+    def denied(path: str) -> bool:
+        return bool(glob.globmatch(path.lstrip("/"), [p.lstrip("/") for p in patterns], flags=flags))
+
+    roots = [(g.source, g.to) for g in remit.filesystem.read if g.source in kinds]
+    if remit.filesystem.work_from:
+        roots.append((remit.filesystem.work_from, WORK))
+    for source, to in roots:
+        if kinds.get(source) == "file":
+            if denied(to):
+                yield to
+            continue
+        for above, folders, names in os.walk(source):
+            inside = posixpath.join(to, os.path.relpath(above, source)) if above != source else to
+            for name in [*folders, *names]:
+                path = f"{inside}/{name}"
+                if not denied(path):
+                    continue
+                if name in folders:
+                    folders.remove(name)
+                real = os.path.realpath(f"{above}/{name}")
+                if not os.path.islink(f"{above}/{name}"):
+                    yield path
+                elif real.startswith(source + "/") and os.path.exists(real):
+                    # A link can't be covered; what it leads to can.
+                    yield posixpath.join(to, os.path.relpath(real, source))
+
+
+def _cwd_inside(remit: Remit, directory: str) -> str:
+    """Where the command starts: the place inside that stands for the current directory, if there is one."""
+    cwd = os.getcwd()
+    if not cwd.startswith(directory + "/"):
+        return WORK
+    path = f"{WORK}/{os.path.relpath(cwd, directory)}"
+    below = any(g.to == path or g.to.startswith(path + "/") or path.startswith(g.to + "/") for g in remit.filesystem.read)
+    whole = remit.filesystem.work_from
+    return path if below or (whole and cwd.startswith(whole + "/") and directory == whole) else WORK
+
+
+def command_missing(argv: Sequence[str]) -> PolicyError:
+    """The error of `remit run` without a command."""
+    return PolicyError((Problem("remit run", 0, 0, "E_USAGE", "no command", "remit run --remit remit.yaml -- CMD"),))

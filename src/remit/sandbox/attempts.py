@@ -1,0 +1,113 @@
+"""What the launcher saw a program try, with `decide`'s verdict on it.
+
+A report fires before the call, so a verdict is *predicted*: the kernel decides on its own, from the same grants.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from remit.policy.actions import Action, Connect, ConnectUnix, Exec, OpenFile
+from remit.policy.decide import Decision, decide
+from remit.policy.model import Remit
+from remit.policy.view import View
+
+_SECRETS = (".ssh", ".aws", ".gnupg", ".kube", ".docker", ".netrc", ".npmrc", ".pypirc", ".env", ".git-credentials")
+_QUIET = ("/etc/ld.so.preload", "/etc/gnutls", "/etc/gai.conf", "/etc/host.conf", "/usr/lib/ssl", "/etc/ssl")
+"""Looked for by C libraries at start and absent on many hosts: recorded, but no refusal that a person wants to hear."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """`notable`: a refusal that a person should see: something that the host has or that names a secret, or a write;
+    not the many places that programs look in and find nothing."""
+
+    action: Action
+    raw: str
+    found: bool
+    pid: int
+    decision: Decision
+    notable: bool
+
+    def as_event(self) -> dict[str, Any]:
+        kind = {Exec: "exec", OpenFile: "open", Connect: "connect", ConnectUnix: "connect"}[type(self.action)]
+        fields = {name: getattr(self.action, name) for name in self.action.__dataclass_fields__}
+        return {
+            "event": "attempt",
+            "action": kind,
+            "pid": self.pid,
+            "raw": self.raw,
+            **{("resolved" if name == "path" else name): value for name, value in fields.items()},
+            "verdict": self.decision.verdict,
+            "predicted": True,
+            "rule": self.decision.rule,
+            "reason": self.decision.reason,
+        }
+
+    def line(self) -> str:
+        """One line for a person."""
+        match self.action:
+            case Exec(path):
+                what = f"run {path}"
+            case OpenFile(path, write):
+                what = f"{'write' if write else 'read'} {path}"
+            case Connect(address, port):
+                what = f"connect to {address} port {port}"
+            case ConnectUnix(path):
+                what = f"connect to the socket {path}"
+            case _:
+                what = str(self.action)
+        return f"refused: {what}  ({self.decision.rule}: {self.decision.reason})"
+
+
+@dataclass(slots=True)
+class Judge:
+    """Turns the launcher's reports into attempts; remembers verdicts, since programs repeat themselves."""
+
+    remit: Remit
+    view: View
+    _known: dict[Action, Decision] = field(default_factory=dict)
+
+    def attempt(self, report: Mapping[str, Any]) -> Attempt | None:
+        action = _action(report)
+        if action is None:
+            return None
+        decision = self._known.get(action)
+        if decision is None:
+            decision = decide(self.remit, action, self.view)
+            if len(self._known) < 10_000:
+                self._known[action] = decision
+        found = bool(report.get("found", True))
+        raw = report.get("raw") or f"{report.get('address')}:{report.get('port')}"
+        notable = decision.verdict == "deny" and _notable(action, found)
+        return Attempt(action, raw, found, report["pid"], decision, notable)
+
+
+def _action(report: Mapping[str, Any]) -> Action | None:
+    kind = report["action"]
+    if kind == "connect":
+        if report["family"] == "unix":
+            return ConnectUnix(report["address"])
+        return Connect(report["address"], report["port"])
+    path = report["resolved"] or report["raw"]
+    if kind == "exec":
+        return Exec(path)
+    return OpenFile(path, report["write"])
+
+
+def _notable(action: Action, found: bool) -> bool:
+    if isinstance(action, OpenFile):
+        path = action.path
+        if any(part in _SECRETS for part in path.split("/")):
+            return True
+        if action.write:
+            # Byte code beside read-only sources is tried by every import, and its refusal is harmless.
+            return "__pycache__" not in path
+        return not path.startswith(_QUIET) and (found or os.path.isfile(path))
+    if isinstance(action, Exec):
+        # A shell's walk along PATH: what is nowhere on the host is a miss, not a refusal.
+        return found or os.path.exists(action.path)
+    return True

@@ -1,0 +1,162 @@
+"""Copies what `state.keep` names out of a dead sandbox, following nothing that the guest planted.
+
+The tree is another's: every step goes by descriptor, one name at a time, with O_NOFOLLOW, so that a link in it leads
+nowhere. Everything is staged beside its destination first and then renamed, so that no half of a file is ever seen.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import stat
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from remit.policy.actions import KeepFile
+from remit.policy.decide import decide
+from remit.policy.model import Remit
+from remit.policy.view import View
+
+_CHUNK = 1024 * 1024
+_MAX_DEPTH = 128
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """`path`: relative to the work directory and to the destination alike. `size` in bytes."""
+
+    path: str
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class NotKept:
+    """Something that matched and was refused, with the reason."""
+
+    path: str
+    rule: str
+    reason: str
+
+
+def keep(root: int, remit: Remit, view: View, destination: str) -> tuple[tuple[Kept, ...], tuple[NotKept, ...]]:
+    """`root`: a descriptor of the work directory (or of the layer that holds its changes). Raises OSError if the
+    destination can't be written; then nothing of it has changed."""
+    kept: list[Kept] = []
+    refused: list[NotKept] = []
+    staged: list[tuple[str, str]] = []
+    budget = remit.limits.disk
+    staging: str | None = None
+    try:
+        for path, directory, name, found in _walk(root):
+            kind = _kind(found.st_mode)
+            decision = decide(remit, KeepFile(path, kind, found.st_size), view)
+            if kind == "directory":
+                continue
+            if not decision.allowed:
+                # Only what a pattern names is worth a word: the rest was never asked for.
+                if decide(remit, KeepFile(path, "file", 0), view).allowed:
+                    refused.append(NotKept(path, decision.rule, decision.reason))
+                continue
+            if found.st_size > budget:
+                refused.append(NotKept(path, "limits.disk", f"{path} would exceed the disk limit in all"))
+                continue
+            if staging is None:
+                os.makedirs(destination, exist_ok=True)
+                staging = tempfile.mkdtemp(prefix=".remit-", dir=destination)
+            temporary = os.path.join(staging, str(len(staged)))
+            try:
+                size, digest = _copy(directory, name, temporary, budget, bool(found.st_mode & 0o100))
+            except OSError as error:
+                if error.errno not in (errno.EACCES, errno.ENOENT, errno.ELOOP, errno.EFBIG):
+                    raise
+                refused.append(NotKept(path, "state.keep", f"{path} can't be read: {error.strerror}"))
+                continue
+            budget -= size
+            staged.append((temporary, path))
+            kept.append(Kept(path, size, digest))
+        for temporary, path in staged:
+            _place(temporary, destination, path)
+    finally:
+        if staging is not None:
+            for entry in os.listdir(staging):
+                os.unlink(os.path.join(staging, entry))
+            os.rmdir(staging)
+    return tuple(kept), tuple(refused)
+
+
+def _kind(mode: int) -> str:
+    if stat.S_ISREG(mode):
+        return "file"
+    if stat.S_ISDIR(mode):
+        return "directory"
+    return "symlink" if stat.S_ISLNK(mode) else "special file"
+
+
+def _walk(root: int) -> Iterator[tuple[str, int, str, os.stat_result]]:
+    """Every entry with its relative path, its directory's descriptor and its own name. Depth first, sorted."""
+
+    def descend(directory: int, prefix: str, depth: int) -> Iterator[tuple[str, int, str, os.stat_result]]:
+        for name in sorted(os.listdir(directory)):
+            found = os.stat(name, dir_fd=directory, follow_symlinks=False)
+            path = f"{prefix}{name}"
+            yield path, directory, name, found
+            if stat.S_ISDIR(found.st_mode) and depth < _MAX_DEPTH:
+                flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+                try:
+                    below = os.open(name, flags, dir_fd=directory)
+                except PermissionError:
+                    continue
+                try:
+                    yield from descend(below, f"{path}/", depth + 1)
+                finally:
+                    os.close(below)
+
+    yield from descend(root, "", 0)
+
+
+def _copy(directory: int, name: str, to: str, most: int, executable: bool) -> tuple[int, str]:
+    """Copies one regular file by descriptor. Size and sha256 are of the bytes that were written."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    source = os.open(name, flags, dir_fd=directory)
+    try:
+        if not stat.S_ISREG(os.fstat(source).st_mode):
+            raise OSError(errno.ELOOP, "it is no regular file any more")
+        target = os.open(to, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o755 if executable else 0o644)
+        try:
+            digest, size = hashlib.sha256(), 0
+            while block := os.read(source, _CHUNK):
+                size += len(block)
+                if size > most:
+                    raise OSError(errno.EFBIG, "it is larger than the disk limit")
+                digest.update(block)
+                view = memoryview(block)
+                while view:
+                    view = view[os.write(target, view) :]
+            os.fsync(target)
+        finally:
+            os.close(target)
+    finally:
+        os.close(source)
+    return size, digest.hexdigest()
+
+
+def _place(temporary: str, destination: str, path: str) -> None:
+    """Renames into place below `destination`, making directories, through no link that an earlier run left there."""
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+    at = os.open(destination, flags)
+    try:
+        *above, name = path.split("/")
+        for part in above:
+            try:
+                os.mkdir(part, dir_fd=at)
+            except FileExistsError:
+                pass
+            below = os.open(part, flags | os.O_NOFOLLOW, dir_fd=at)
+            os.close(at)
+            at = below
+        os.rename(temporary, name, dst_dir_fd=at)
+    finally:
+        os.close(at)

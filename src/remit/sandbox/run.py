@@ -1,0 +1,137 @@
+"""Runs one sandbox from plan to receipt: starts the launcher, judges and records what it reports, keeps, receipts."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from remit.errors import EXIT_SETUP, SetupError
+from remit.plan.compile import Compiled
+from remit.policy.model import Effective
+from remit.sandbox import launcher
+from remit.sandbox.attempts import Attempt, Judge
+from remit.sandbox.keep import Kept, NotKept, keep
+
+_MAX_REFUSALS = 1000
+"""Refusals in one receipt; how many more there were is said."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What is known of a sandbox when it is over."""
+
+    exit: int = EXIT_SETUP
+    reason: str = "lost"
+    signal: int | None = None
+    errno: int = 0
+    usage: Mapping[str, Any] = field(default_factory=dict)
+    mechanisms: list[tuple[str, str, str]] = field(default_factory=list)
+    refusals: list[dict[str, Any]] = field(default_factory=list)
+    refusals_in_all: int = 0
+    attempts: int = 0
+    kept: tuple[Kept, ...] = ()
+    not_kept: tuple[NotKept, ...] = ()
+    keep_error: str | None = None
+    removed: Mapping[str, Any] = field(default_factory=dict)
+    started_at: float = 0.0
+    ended_at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """Who hears of it while it runs. `event`: every event as data. `refusal`: each notable one, once."""
+
+    event: Callable[[Mapping[str, Any]], None]
+    refusal: Callable[[Attempt], None]
+
+
+def run(effective: Effective, compiled: Compiled, destination: str, listener: Listener, timings: bool) -> Outcome:
+    """Raises `SetupError` if the envelope could not be built: nothing ran then."""
+    outcome = Outcome(started_at=time.time())
+    judge = Judge(effective.remit, compiled.view)
+    seen: set[str] = set()
+    failure: Mapping[str, Any] | None = None
+    running = launcher.start(compiled.plan, timings=timings)
+    # The launcher hears the terminal's signals itself; this side stays to write the receipt.
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    others = {
+        number: signal.signal(number, lambda s, _: running.command("signal", signal=s))
+        for number in (signal.SIGTERM, signal.SIGHUP)
+    }
+    try:
+        for event in running.events():
+            kind = event["event"]
+            if kind == "attempt":
+                _judge(judge, event, outcome, listener, seen)
+                continue
+            if kind == "failed":
+                failure = failure or event
+            elif kind == "started":
+                outcome.mechanisms = [tuple(m) for m in event["mechanisms"]]
+            elif kind == "ended":
+                outcome.exit, outcome.reason = event["exit"], event["reason"]
+                outcome.signal, outcome.errno = event["signal"], event["errno"]
+                outcome.usage = event["usage"]
+                if running.received:
+                    _keep(effective, compiled, running, destination, outcome)
+            elif kind == "removed":
+                outcome.removed = {k: v for k, v in event.items() if k != "event"}
+            listener.event(event)
+        code = running.process.wait()
+    finally:
+        signal.signal(signal.SIGINT, before)
+        for number, handler in others.items():
+            signal.signal(number, handler)
+        running.close()
+    outcome.ended_at = time.time()
+    if failure is not None:
+        raise SetupError(
+            failure["step"],
+            f"the sandbox could not be made: step '{failure['step']}' failed: {failure['message']}"
+            + (f" ({failure['path']})" if failure["path"] else ""),
+            errno=failure["errno"],
+            path=failure["path"],
+            hint=failure["hint"],
+        )
+    if not outcome.removed:
+        raise SetupError("launcher", f"the launcher ended without its last word (status {code})", hint="see its stderr")
+    return outcome
+
+
+def _judge(
+    judge: Judge, event: Mapping[str, Any], outcome: Outcome, listener: Listener, seen: set[str]
+) -> None:
+    attempt = judge.attempt(event)
+    if attempt is None:
+        return
+    outcome.attempts += 1
+    said = attempt.as_event()
+    listener.event(said)
+    if not attempt.notable:
+        return
+    outcome.refusals_in_all += 1
+    line = attempt.line()
+    if line in seen:
+        return
+    seen.add(line)
+    if len(outcome.refusals) < _MAX_REFUSALS:
+        outcome.refusals.append({k: v for k, v in said.items() if k not in ("event", "predicted")})
+    listener.refusal(attempt)
+
+
+def _keep(
+    effective: Effective, compiled: Compiled, running: launcher.Running, destination: str, outcome: Outcome
+) -> None:
+    try:
+        outcome.kept, outcome.not_kept = keep(running.received[0], effective.remit, compiled.view, destination)
+    except OSError as error:
+        outcome.keep_error = f"{error.filename or destination}: {error.strerror}"
+    finally:
+        for fd in running.received:
+            os.close(fd)
+        running.received.clear()
+        running.command("release")
