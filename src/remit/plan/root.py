@@ -70,9 +70,11 @@ class Root:
         home: str,
     ) -> Root:
         root = cls()
-        root._closure(remit, template)
+        root.places.append(Place("/", False, False, "builtin.skeleton", tree=False))
         root._system(host, tty)
+        # Before what may lie below them: an environment in /tmp or in the home directory stays visible.
         root._writable(remit, host, home)
+        root._closure(remit, template)
         for i, grant in enumerate(remit.filesystem.read):
             kind = inputs.get(grant.source)
             if kind is None:
@@ -95,13 +97,12 @@ class Root:
         for directory in reversed(missing):
             self._made.add(directory)
             self.ops.append(lp.Dir(directory))
-            if not directory.startswith(WORK):
+            if not any(directory.startswith(writable + "/") for writable in self._write):
                 # It can be listed, like everything of the skeleton; nothing can be written.
                 self.places.append(Place(directory, False, False, "builtin.skeleton", tree=False))
 
     def _closure(self, remit: Remit, template: Template) -> None:
         real = {path: rule for path, rule in _rules_of(remit, template)}
-        self.places.append(Place("/", False, False, "builtin.skeleton", tree=False))
         for link in template.links:
             # A link into a directory that is itself a link (/lib/x with /lib -> usr/lib) is made where it lands.
             if not any(link.inside.startswith(other.inside + "/") for other in template.links):

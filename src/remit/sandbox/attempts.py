@@ -6,6 +6,7 @@ A report fires before the call, so a verdict is *predicted*: the kernel decides 
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -47,11 +48,17 @@ class Attempt:
             "reason": self.decision.reason,
         }
 
+    def subject(self) -> str:
+        """What makes two refusals the same to a person: a program tried in every directory of PATH is one."""
+        if isinstance(self.action, Exec):
+            return f"run {os.path.basename(self.action.path)}"
+        return self.line()
+
     def line(self) -> str:
         """One line for a person."""
         match self.action:
             case Exec(path):
-                what = f"run {path}"
+                what = f"run {os.path.basename(path)}"
             case OpenFile(path, write):
                 what = f"{'write' if write else 'read'} {path}"
             case Connect(address, port):
@@ -61,6 +68,14 @@ class Attempt:
             case _:
                 what = str(self.action)
         return f"refused: {what}  ({self.decision.rule}: {self.decision.reason})"
+
+
+_NO_SECRETS = Decision("deny", "builtin.absent", "nothing of the caller's home exists inside")
+
+
+def _secret(action: Action) -> bool:
+    """Reading a place where people keep secrets."""
+    return isinstance(action, OpenFile) and not action.write and any(p in _SECRETS for p in action.path.split("/"))
 
 
 @dataclass(slots=True)
@@ -81,6 +96,9 @@ class Judge:
             if len(self._known) < 10_000:
                 self._known[action] = decision
         found = bool(report.get("found", True))
+        if decision.allowed and not found and _secret(action):
+            # The guest's home is its own and writable; what was looked for there is the person's.
+            decision = _NO_SECRETS
         raw = report.get("raw") or f"{report.get('address')}:{report.get('port')}"
         notable = decision.verdict == "deny" and _notable(action, found)
         return Attempt(action, raw, found, report["pid"], decision, notable)
@@ -101,13 +119,13 @@ def _action(report: Mapping[str, Any]) -> Action | None:
 def _notable(action: Action, found: bool) -> bool:
     if isinstance(action, OpenFile):
         path = action.path
-        if any(part in _SECRETS for part in path.split("/")):
+        if _secret(action):
             return True
         if action.write:
             # Byte code beside read-only sources is tried by every import, and its refusal is harmless.
             return "__pycache__" not in path
         return not path.startswith(_QUIET) and (found or os.path.isfile(path))
     if isinstance(action, Exec):
-        # A shell's walk along PATH: what is nowhere on the host is a miss, not a refusal.
-        return found or os.path.exists(action.path)
+        # A walk along PATH: what is nowhere on the host is a miss, not a refusal.
+        return found or shutil.which(os.path.basename(action.path)) is not None
     return True

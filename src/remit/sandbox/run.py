@@ -113,11 +113,10 @@ def _judge(
     listener.event(said)
     if not attempt.notable:
         return
-    outcome.refusals_in_all += 1
-    line = attempt.line()
-    if line in seen:
+    if attempt.subject() in seen:
         return
-    seen.add(line)
+    outcome.refusals_in_all += 1
+    seen.add(attempt.subject())
     if len(outcome.refusals) < _MAX_REFUSALS:
         outcome.refusals.append({k: v for k, v in said.items() if k not in ("event", "predicted")})
     listener.refusal(attempt)

@@ -18,6 +18,7 @@ _DATA = (
     "/etc/localtime",
     "/usr/share/zoneinfo",  # TZ and zoneinfo
     "/usr/lib/locale",  # LANG
+    "/usr/share/locale/locale.alias",
     "/usr/share/terminfo",  # curses
     "/lib/terminfo",
     "/etc/ssl/openssl.cnf",  # read by every TLS library at import
@@ -27,6 +28,9 @@ _DATA = (
     "/etc/protocols",
 )
 """Read by ordinary programs everywhere; none of it tells of this host or its people."""
+
+_CONVERTERS = ("/usr/lib/x86_64-linux-gnu/gconv", "/usr/lib/aarch64-linux-gnu/gconv", "/usr/lib64/gconv")
+"""The C library's character sets: libraries that iconv loads by name, so in nobody's list."""
 
 
 def build(
@@ -102,6 +106,9 @@ def _collect(
                 extra.append(TemplateLink(link, started))
     for path in _DATA:
         collect.data(path)
+    if any(role == "loader" for role in collect.roles.values()):
+        for path in _CONVERTERS:
+            collect.tree(path, executable=True)
     progress("hashing")
     files, trees, links = collect.finish()
     taken = {link.inside for link in links} | {file.inside for file in files}
