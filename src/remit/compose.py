@@ -7,25 +7,22 @@ import hashlib
 import json
 import os
 import posixpath
-import secrets
-import shutil
 import stat
-import tempfile
+import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from remit import __version__
-from remit.errors import PolicyError, Problem, UsageError
+from remit.errors import EXIT_NOT_FOUND, Denied, UsageError
 from remit.plan.compile import Compiled, Request, compile
 from remit.plan.host import HostFacts
 from remit.plan.template import Template
 from remit.policy.model import WORK, Effective, Remit
 from remit.sandbox import closure, host
+from remit.sandbox.closure.which import which
 
 
-@dataclass(frozen=True, slots=True)
-class Prepared:
+class Prepared(NamedTuple):
     """Everything that is known before anything starts."""
 
     effective: Effective
@@ -85,10 +82,7 @@ def load_text(text: str | bytes, source: str, directory: str) -> Effective:
             "widened": effective.widened,
             "others": others,
         }
-        handle, temporary = tempfile.mkstemp(dir=cached)
-        with os.fdopen(handle, "w") as out:
-            json.dump(body, out)
-        os.replace(temporary, file)
+        closure.cache.replace(file, json.dumps(body))
     return effective
 
 
@@ -109,13 +103,15 @@ def without_remit(argv: Sequence[str], cwd: str, base: str | None) -> tuple[Effe
     files that the command itself names as inputs. Returns it with the base's name and those files."""
     from remit.policy.bases import strictest_for
 
-    at = argv[0] if "/" in argv[0] else shutil.which(argv[0])
+    at = argv[0] if "/" in argv[0] else which(argv[0], os.environ.get("PATH", os.defpath))
+    if at is None or not os.path.exists(at):
+        raise Denied("process.exec", f"{argv[0]}: there is no such program on this host", exit_code=EXIT_NOT_FOUND)
     if base is None:
-        base = strictest_for(argv[0], _is_static(os.path.abspath(at)) if at else None)
+        base = strictest_for(argv[0], _is_static(os.path.abspath(at)))
     inputs = tuple(_named_inputs(argv[1:], cwd))
     document: dict[str, Any] = {"apiVersion": "remit/v1", "agent": "command", "extends": base}
     if base in ("binary", "static-binary"):
-        document["process"] = {"exec": [os.path.abspath(at) if at and "/" in argv[0] else argv[0]]}
+        document["process"] = {"exec": [os.path.abspath(at) if "/" in argv[0] else argv[0]]}
     if inputs:
         document["filesystem"] = {"read": list(inputs)}
     return load_text(json.dumps(document), f"built-in {base}", cwd), base, inputs
@@ -138,13 +134,28 @@ def _named_inputs(arguments: Sequence[str], cwd: str) -> Iterator[str]:
 
 
 def _is_static(path: str) -> bool | None:
-    from remit.sandbox.closure import elf
+    """Only the program headers are looked at: the ELF library costs 50 ms to import, and this is asked at every start."""
+    segments = _elf_segments(path)
+    return None if segments is None else not segments & {_PT_INTERP, _PT_DYNAMIC}
 
+
+_PT_DYNAMIC, _PT_INTERP = 2, 3
+
+
+def _elf_segments(path: str) -> set[int] | None:
+    """The types of the segments of a 64-bit little-endian ELF file; None for anything else."""
     try:
-        found = elf.read(path)
-    except OSError:
+        with open(path, "rb") as file:
+            head = file.read(64)
+            if head[:6] != b"\x7fELF\x02\x01":
+                return None
+            (at,) = struct.unpack_from("<Q", head, 32)
+            size, count = struct.unpack_from("<HH", head, 54)
+            file.seek(at)
+            table = file.read(size * count)
+            return {struct.unpack_from("<I", table, i * size)[0] for i in range(count)}
+    except (OSError, struct.error):
         return None
-    return None if found is None else found.loader is None and not found.needed
 
 
 def template_of(remit: Remit, cwd: str, progress: Callable[[str], None] | None = None) -> Template:
@@ -174,14 +185,14 @@ def prepare(
     template = template_of(remit, directory, progress)
     kinds = inputs(remit)
     request = Request(
-        sandbox=f"rmt-{secrets.token_hex(8)}",
+        sandbox=f"rmt-{os.urandom(8).hex()}",
         argv=tuple(argv),
         cwd=_cwd_inside(remit, directory),
         env=os.environ,
         tty=tty,
         inputs=kinds,
         masked=tuple(masked(remit, kinds)),
-        on_path=shutil.which(argv[0]) is not None,
+        on_path=which(argv[0], os.environ.get("PATH", os.defpath)) is not None,
         accept_tier=accept_tier,
     )
     return Prepared(effective, facts, template, compile(remit, facts, template, request))
@@ -256,8 +267,3 @@ def _cwd_inside(remit: Remit, directory: str) -> str:
     below = any(g.to == path or g.to.startswith(path + "/") or path.startswith(g.to + "/") for g in remit.filesystem.read)
     whole = remit.filesystem.work_from
     return path if below or (whole and cwd.startswith(whole + "/") and directory == whole) else WORK
-
-
-def command_missing(argv: Sequence[str]) -> PolicyError:
-    """The error of `remit run` without a command."""
-    return PolicyError((Problem("remit run", 0, 0, "E_USAGE", "no command", "remit run --remit remit.yaml -- CMD"),))

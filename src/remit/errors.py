@@ -11,7 +11,7 @@ This module imports nothing of Remit's.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 EXIT_OK = 0
 EXIT_BAD_INPUT = 2
@@ -46,8 +46,7 @@ class RemitError(Exception):
         return {"code": self.code, "message": self.message, "hint": self.hint}
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(NamedTuple):
     """One located fault in a remit. `line` and `column` count from 1; 0 means that no place is known."""
 
     source: str

@@ -8,17 +8,18 @@ import os
 import sys
 import time
 from collections.abc import Mapping
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from remit import compose
 from remit.cli import say
 from remit.errors import UsageError
 from remit.policy.model import Effective
 from remit.policy.units import show_size
-from remit.sandbox.attempts import Attempt
-from remit.sandbox.receipt import receipt
 from remit.sandbox.run import Listener
 from remit.sandbox.run import run as run_sandbox
+
+if TYPE_CHECKING:
+    from remit.sandbox.attempts import Attempt
 
 _LINES = 20
 """Refusals said one by one; the rest is counted."""
@@ -56,6 +57,8 @@ def run(options: argparse.Namespace) -> int:
             say.note(attempt.line(), "yellow")
 
     outcome = run_sandbox(effective, prepared.compiled, destination, Listener(on_event, on_refusal), options.timings)
+    from remit.sandbox.receipt import receipt
+
     final = receipt(effective, prepared.compiled, prepared.template, outcome)
     if events:
         events.write(json.dumps({"event": "receipt", **final}, ensure_ascii=False) + "\n")

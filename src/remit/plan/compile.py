@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import NamedTuple
 
 from remit.errors import EXIT_NOT_FOUND, Denied
 from remit.plan import launch_plan as lp
@@ -27,8 +28,7 @@ HOSTNAME = "remit"
 _NOTIFY = {"none": None, "exec+connect": "observe-exec-connect", "open": "observe-open"}
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(NamedTuple):
     """One launch. `argv`: the command as typed. `cwd`: inside. `env`: the caller's environment, of which only what the
     remit names is used. `inputs`: host path of each granted input -> 'file' or 'dir'. `masked`: paths inside that match
     a deny pattern. `on_path`: whether the host knows argv[0] at all, for the difference between 126 and 127.
@@ -37,16 +37,15 @@ class Request:
     sandbox: str
     argv: tuple[str, ...]
     cwd: str = WORK
-    env: Mapping[str, str] = field(default_factory=dict)
+    env: Mapping[str, str] = MappingProxyType({})
     tty: bool = False
-    inputs: Mapping[str, str] = field(default_factory=dict)
+    inputs: Mapping[str, str] = MappingProxyType({})
     masked: tuple[str, ...] = ()
     on_path: bool = True
     accept_tier: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Compiled:
+class Compiled(NamedTuple):
     """`tier`: what the host gives; `accepted`: the lesser tier that somebody accepted by name, if one was needed."""
 
     plan: lp.LaunchPlan

@@ -7,7 +7,8 @@ and the remedy are decided here, so that `remit doctor`, `compile` and the tests
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import NamedTuple
 
 from remit.errors import HostError
 
@@ -24,8 +25,7 @@ LEAST_KERNEL = {"partial": "5.14", "delegated": "5.14", "full": "6.12"}
 _CONTROLLERS = ("memory", "pids", "cpu")
 
 
-@dataclass(frozen=True, slots=True)
-class CgroupFacts:
+class CgroupFacts(NamedTuple):
     """Where cgroups can be made. `parents`: controller -> an existing directory the caller may make children in;
     version 2 has the one key 'unified'. `controllers`: those that can be limited there."""
 
@@ -34,8 +34,7 @@ class CgroupFacts:
     controllers: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class HostFacts:
+class HostFacts(NamedTuple):
     """`uid`/`gid`: the caller's. `guest_id`: as root, the unprivileged host id of this sandbox. `landlock_abi`: 0 for
     none. `cgroup_note`: why there is no cgroup, in words, with the remedy after ' -- '."""
 
@@ -46,7 +45,7 @@ class HostFacts:
     cgroup: CgroupFacts | None
     cgroup_note: str = ""
     cpus: int = 1
-    paths: Mapping[str, str] = field(default_factory=dict)
+    paths: Mapping[str, str] = MappingProxyType({})
     """Which of the host's optional paths exist (/sys/devices/system/cpu, ...): path -> 'file' or 'dir'."""
 
     @property
@@ -54,8 +53,7 @@ class HostFacts:
         return self.guest_id is not None
 
 
-@dataclass(frozen=True, slots=True)
-class Lack:
+class Lack(NamedTuple):
     """One thing that keeps a host from the next tier."""
 
     mechanism: str

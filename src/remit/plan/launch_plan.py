@@ -1,24 +1,21 @@
 """The launch plan: everything that the launcher does, as frozen data with a version.
 
-Rules of this room: pure values. `as_document` gives what `contracts/launch-plan.v1.schema.json` describes and the
+Rules of this room: pure values, as named tuples: a dataclass costs 0.6 ms to define, and there are twenty. `as_document` gives what `contracts/launch-plan.v1.schema.json` describes and the
 launcher parses; `from_document` is its inverse, so that golden fixtures hold both languages to one shape.
 Paths of the host are `source`; all others are as seen inside: absolute, normalised, parents first.
 """
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, NamedTuple
 
 from remit.errors import UsageError
 
 VERSION = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Stamp:
+class Stamp(NamedTuple):
     """What a file was when it was hashed; `ctime_ns` in nanoseconds since the epoch."""
 
     dev: int
@@ -27,34 +24,26 @@ class Stamp:
     ctime_ns: int
 
 
-@dataclass(frozen=True, slots=True)
-class Dir:
-    op: ClassVar[str] = "dir"
+class Dir(NamedTuple):
     path: str
     mode: int = 0o755
 
 
-@dataclass(frozen=True, slots=True)
-class Symlink:
-    op: ClassVar[str] = "symlink"
+class Symlink(NamedTuple):
     path: str
     target: str
 
 
-@dataclass(frozen=True, slots=True)
-class File:
-    op: ClassVar[str] = "file"
+class File(NamedTuple):
     path: str
     content: str
     mode: int = 0o644
 
 
-@dataclass(frozen=True, slots=True)
-class Bind:
+class Bind(NamedTuple):
     """A file or directory of the host, seen at `to`. `own`: as root, its owner is shown as the guest's own id.
     `expect`: the launcher refuses to go on if what it finds is something else."""
 
-    op: ClassVar[str] = "bind"
     source: str
     to: str
     kind: str
@@ -65,67 +54,62 @@ class Bind:
     expect: Stamp | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Scratch:
+class Scratch(NamedTuple):
     """A directory of the capped tmpfs, writable at `to`. `name`: work, tmp, shm or home."""
 
-    op: ClassVar[str] = "scratch"
     name: str
     to: str
     exec: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Overlay:
+class Overlay(NamedTuple):
     """`lower`, a directory of the host, below; the capped tmpfs above; copy on write at `to`."""
 
-    op: ClassVar[str] = "overlay"
     lower: str
     to: str
     exec: bool
     own: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Proc:
-    op: ClassVar[str] = "proc"
+class Proc(NamedTuple):
     to: str = "/proc"
 
 
-@dataclass(frozen=True, slots=True)
-class Devpts:
-    op: ClassVar[str] = "devpts"
+class Devpts(NamedTuple):
     to: str = "/dev/pts"
 
 
-@dataclass(frozen=True, slots=True)
-class Mask:
-    op: ClassVar[str] = "mask"
+class Mask(NamedTuple):
     path: str
 
 
-@dataclass(frozen=True, slots=True)
-class Readonly:
-    op: ClassVar[str] = "readonly"
+class Readonly(NamedTuple):
     path: str
 
 
-@dataclass(frozen=True, slots=True)
-class CgroupView:
-    op: ClassVar[str] = "cgroup_view"
+class CgroupView(NamedTuple):
     controller: str
     to: str
 
 
 RootOp = Dir | Symlink | File | Bind | Scratch | Overlay | Proc | Devpts | Mask | Readonly | CgroupView
 _OPS: Mapping[str, type[Any]] = {
-    kind.op: kind
-    for kind in (Dir, Symlink, File, Bind, Scratch, Overlay, Proc, Devpts, Mask, Readonly, CgroupView)
+    "dir": Dir,
+    "symlink": Symlink,
+    "file": File,
+    "bind": Bind,
+    "scratch": Scratch,
+    "overlay": Overlay,
+    "proc": Proc,
+    "devpts": Devpts,
+    "mask": Mask,
+    "readonly": Readonly,
+    "cgroup_view": CgroupView,
 }
+_NAMES: Mapping[type[Any], str] = {kind: name for name, kind in _OPS.items()}
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(NamedTuple):
     """Ids inside, and on the host: None means the caller's own, the only ones an ordinary user may map."""
 
     uid: int
@@ -134,56 +118,48 @@ class Identity:
     host_gid: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class ScratchSize:
+class ScratchSize(NamedTuple):
     bytes: int
     inodes: int
 
 
-@dataclass(frozen=True, slots=True)
-class LandlockRule:
+class LandlockRule(NamedTuple):
     """`access`: read, execute, write or device."""
 
     access: str
     paths: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Landlock:
+class Landlock(NamedTuple):
     min_abi: int
     rules: tuple[LandlockRule, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Seccomp:
+class Seccomp(NamedTuple):
     """`filter`: default or default+memfd. `notify`: observe-exec-connect, observe-open or None."""
 
     filter: str
     notify: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class CgroupSetting:
+class CgroupSetting(NamedTuple):
     file: str
     value: str
     optional: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class CgroupGroup:
+class CgroupGroup(NamedTuple):
     controller: str
     dir: str
     set: tuple[CgroupSetting, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Cgroup:
+class Cgroup(NamedTuple):
     version: int
     groups: tuple[CgroupGroup, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Rlimits:
+class Rlimits(NamedTuple):
     """`cpu` in seconds for one process (None: the caller's own); `memlock` in bytes."""
 
     nofile: int
@@ -193,8 +169,7 @@ class Rlimits:
     memlock: int
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(NamedTuple):
     """Milliseconds and bytes. `watchdog`: sample the memory of the tree where no cgroup holds it."""
 
     wall_ms: int | None
@@ -205,16 +180,14 @@ class Limits:
     grace_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class Command:
+class Command(NamedTuple):
     path: str
     argv: tuple[str, ...]
     env: tuple[str, ...]
     cwd: str
 
 
-@dataclass(frozen=True, slots=True)
-class LaunchPlan:
+class LaunchPlan(NamedTuple):
     """`keep`: the launcher hands over the work directory at the end and waits. `stdio`: pipe or tty."""
 
     sandbox: str
@@ -265,15 +238,14 @@ class LaunchPlan:
 
 
 def _encode(value: Any) -> Any:
-    if dataclasses.is_dataclass(value):
+    names = getattr(value, "_fields", None)
+    if names is not None:
         fields: dict[str, Any] = {}
-        op = getattr(value, "op", None)
-        if isinstance(op, str):
-            fields["op"] = op
-        for field in value.__dataclass_fields__:
-            if field != "op":
-                # `from` is a keyword of Python's and the plan's own word.
-                fields["from" if field == "source" else field] = _encode(getattr(value, field))
+        if type(value) in _NAMES:
+            fields["op"] = _NAMES[type(value)]
+        for name, item in zip(names, value, strict=True):
+            # `from` is a keyword of Python's and the plan's own word.
+            fields["from" if name == "source" else name] = _encode(item)
         return fields
     if isinstance(value, tuple):
         return [_encode(item) for item in value]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 
 from remit.errors import UsageError
 from remit.plan import launch_plan as lp
@@ -47,16 +46,16 @@ _FILES = {
 }
 
 
-@dataclass(slots=True)
 class Root:
     """Grows by the methods below; `ops` in the order in which the launcher does them."""
 
-    ops: list[lp.RootOp] = field(default_factory=list)
-    places: list[Place] = field(default_factory=list)
-    _made: set[str] = field(default_factory=lambda: {"/"})
-    _execute: list[str] = field(default_factory=list)
-    _write: list[str] = field(default_factory=list)
-    _devices: list[str] = field(default_factory=list)
+    def __init__(self) -> None:
+        self.ops: list[lp.RootOp] = []
+        self.places: list[Place] = []
+        self._made: set[str] = {"/"}
+        self._execute: list[str] = []
+        self._write: list[str] = []
+        self._devices: list[str] = []
 
     @classmethod
     def build(

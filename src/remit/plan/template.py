@@ -7,11 +7,11 @@ Control of execution is by *presence*: a program that is not in the template doe
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Stamp:
+class Stamp(NamedTuple):
     """Identity of a host file's contents at the moment they were hashed. The launcher compares it, through the
     descriptor that it mounts, with what it finds; any difference is a setup failure, so hashed means mounted."""
 
@@ -21,8 +21,7 @@ class Stamp:
     ctime_ns: int
 
 
-@dataclass(frozen=True, slots=True)
-class TemplateFile:
+class TemplateFile(NamedTuple):
     """One host file, bound read-only at `inside`. `role`: 'program' (may be executed), 'loader' (the ELF
     interpreter), 'library' (mapped executable) or 'data' (read only, never mapped executable)."""
 
@@ -33,8 +32,7 @@ class TemplateFile:
     sha256: str
 
 
-@dataclass(frozen=True, slots=True)
-class TemplateTree:
+class TemplateTree(NamedTuple):
     """A whole directory of a runtime, bound read-only at `inside`: a Python's standard library, git-core.
     `executable`: its files may be mapped executable and executed. `digest` is over (relative path, type, size,
     sha256 of content) of every entry when the template was built."""
@@ -45,16 +43,14 @@ class TemplateTree:
     digest: str
 
 
-@dataclass(frozen=True, slots=True)
-class TemplateLink:
+class TemplateLink(NamedTuple):
     """A symbolic link made inside: /usr/bin/python3 -> python3.11."""
 
     inside: str
     target: str
 
 
-@dataclass(frozen=True, slots=True)
-class Template:
+class Template(NamedTuple):
     """The closure of the granted programs.
 
     `programs` maps each entry of `process.exec` as written (with a trailing '?' removed) to the absolute path by
@@ -63,11 +59,11 @@ class Template:
     over everything above: equal templates hold equal bytes.
     """
 
-    programs: Mapping[str, str] = field(default_factory=dict)
+    programs: Mapping[str, str] = MappingProxyType({})
     missing: tuple[str, ...] = ()
     files: tuple[TemplateFile, ...] = ()
     trees: tuple[TemplateTree, ...] = ()
     links: tuple[TemplateLink, ...] = ()
     path: tuple[str, ...] = ()
-    env: Mapping[str, str] = field(default_factory=dict)
+    env: Mapping[str, str] = MappingProxyType({})
     digest: str = ""

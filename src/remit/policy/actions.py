@@ -1,70 +1,62 @@
-"""What an agent may try. Rules of this room: pure values; paths absolute and as seen inside."""
+"""What an agent may try. Rules of this room: pure values; paths absolute and as seen inside. Named tuples, so two actions
+of different kinds may compare equal: ask for the type first."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Exec:
+class Exec(NamedTuple):
     """Start the program at `path`."""
 
     path: str
 
 
-@dataclass(frozen=True, slots=True)
-class OpenFile:
+class OpenFile(NamedTuple):
     """Open `path`; `write`: to change, make, remove or rename it."""
 
     path: str
     write: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Connect:
+class Connect(NamedTuple):
     """Connect to `address` (an IP address in text) and `port`."""
 
     address: str
     port: int
 
 
-@dataclass(frozen=True, slots=True)
-class ConnectUnix:
+class ConnectUnix(NamedTuple):
     """Connect to a unix socket; a name that starts with '@' is abstract."""
 
     path: str
 
 
-@dataclass(frozen=True, slots=True)
-class ResolveName:
+class ResolveName(NamedTuple):
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class HttpRequest:
+class HttpRequest(NamedTuple):
     method: str
     host: str
     port: int
     path: str
 
 
-@dataclass(frozen=True, slots=True)
-class CallTool:
+class CallTool(NamedTuple):
     server: str
     tool: str
-    arguments: Mapping[str, Any] = field(default_factory=dict)
+    arguments: Mapping[str, Any] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
-class UseCredential:
+class UseCredential(NamedTuple):
     name: str
     host: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class KeepFile:
+class KeepFile(NamedTuple):
     """Copy `path` (relative to the work directory) out at the end. `kind`: file, directory, symlink or other;
     `size` in bytes."""
 
@@ -76,8 +68,7 @@ class KeepFile:
 Action = Exec | OpenFile | Connect | ConnectUnix | ResolveName | HttpRequest | CallTool | UseCredential | KeepFile
 
 
-@dataclass(frozen=True, slots=True)
-class Task:
+class Task(NamedTuple):
     """One job that somebody asked for. Carried through `decide` so that later rules can speak of it."""
 
     instruction: str = ""

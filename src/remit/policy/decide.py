@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from remit.policy.actions import (
     Action,
@@ -35,8 +34,7 @@ _FAULT = "builtin.fault"
 _LOOPBACK = "builtin.loopback"
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(NamedTuple):
     """`verdict`: allow, deny or ask. `rule`: the id of what decided, e.g. `filesystem.read[1]`."""
 
     verdict: str

@@ -1,14 +1,14 @@
 """A remit, parsed: frozen values with units resolved and paths absolute.
 
-Rules of this room: pure. `Remit` is always *effective* (bases folded in, defaults filled): nothing downstream asks what
+Rules of this room: pure; named tuples, since every start pays for these definitions. `Remit` is always *effective* (bases folded in, defaults filled): nothing downstream asks what
 an absent field means. Sizes are bytes, times milliseconds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 WORK = "/workspace"
 """The work directory inside."""
@@ -16,25 +16,22 @@ WORK = "/workspace"
 MIB = 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class ReadGrant:
+class ReadGrant(NamedTuple):
     """A read-only input: `source` on the host (absolute), `to` inside (absolute)."""
 
     source: str
     to: str
 
 
-@dataclass(frozen=True, slots=True)
-class Process:
+class Process(NamedTuple):
     exec: tuple[str, ...] = ()
     work_code: str = "none"
     memfd: bool = False
-    env_set: Mapping[str, str] = field(default_factory=dict)
+    env_set: Mapping[str, str] = MappingProxyType({})
     env_pass: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Filesystem:
+class Filesystem(NamedTuple):
     """`work_from`: a host directory below the work directory, copy on write; None for an empty one."""
 
     read: tuple[ReadGrant, ...] = ()
@@ -42,8 +39,7 @@ class Filesystem:
     deny: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class NetworkRule:
+class NetworkRule(NamedTuple):
     """One allowed destination: `host` (exact, or `*.` and a domain) or `cidr`; the other is empty."""
 
     host: str
@@ -53,36 +49,31 @@ class NetworkRule:
     paths: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ToolRule:
+class ToolRule(NamedTuple):
     server: str
     tool: str
 
 
-@dataclass(frozen=True, slots=True)
-class Tools:
+class Tools(NamedTuple):
     allow: tuple[ToolRule, ...] = ()
     deny: tuple[ToolRule, ...] = ()
     ask: tuple[ToolRule, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class CredentialGrant:
+class CredentialGrant(NamedTuple):
     name: str
     ttl_ms: int = 600_000
     hosts: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class State:
+class State(NamedTuple):
     """`to`: an absolute directory of the host."""
 
     keep: tuple[str, ...] = ()
     to: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(NamedTuple):
     """`cpu` in processors; `cpu_time_ms` None: only `cpu` and `wall_ms` bound it."""
 
     cpu: float = 1.0
@@ -96,8 +87,7 @@ class Limits:
     open_files: int = 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Remit:
+class Remit(NamedTuple):
     """One agent's policy, effective."""
 
     agent: str
@@ -105,13 +95,13 @@ class Remit:
     mode: str = "enforce"
     least_tier: str = "delegated"
     labels: tuple[str, ...] = ()
-    process: Process = field(default_factory=Process)
-    filesystem: Filesystem = field(default_factory=Filesystem)
+    process: Process = Process()
+    filesystem: Filesystem = Filesystem()
     network: tuple[NetworkRule, ...] = ()
-    tools: Tools = field(default_factory=Tools)
+    tools: Tools = Tools()
     credentials: tuple[CredentialGrant, ...] = ()
-    state: State = field(default_factory=State)
-    limits: Limits = field(default_factory=Limits)
+    state: State = State()
+    limits: Limits = Limits()
     observe: str = "exec+connect"
 
     def as_document(self) -> dict[str, Any]:
@@ -150,17 +140,15 @@ class Remit:
 
 
 def _encode(value: Any) -> Any:
-    if is_dataclass(value):
-        return {f.name: _encode(getattr(value, f.name)) for f in fields(value)}
+    names = getattr(value, "_fields", None)
+    if names is not None:
+        return {name: _encode(item) for name, item in zip(names, value, strict=True)}
     if isinstance(value, tuple):
         return [_encode(item) for item in value]
-    if isinstance(value, Mapping):
-        return dict(value)
-    return value
+    return dict(value) if isinstance(value, Mapping) else value
 
 
-@dataclass(frozen=True, slots=True)
-class Effective:
+class Effective(NamedTuple):
     """A remit with its origin: `sources` names every document that it came from, the outermost first; `widened` the
     fields in which a document granted more than its base, by its own word."""
 

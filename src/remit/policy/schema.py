@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
 from remit.errors import PolicyError, Problem
-from remit.policy.document import Document, Path
+from remit.policy.document import MAX_PROBLEMS, Document, Path
+
+Node = Mapping[str, Any]
+"""A part of the schema."""
 
 
 @cache
@@ -34,33 +37,59 @@ def _validator() -> Any:
 
 def validate(document: Document) -> None:
     """Raises `PolicyError` with every fault, in the order of the file."""
-    problems = [_translate(document, error) for error in _validator().iter_errors(document.data)]
+    problems = [
+        problem
+        for error in _validator().iter_errors(document.data)
+        for problem in _translate(document, error, tuple(error.instance_path), _node(tuple(error.instance_path)))
+    ]
     if problems:
         unique = {(p.line, p.column, p.message): p for p in problems}
-        raise PolicyError(tuple(sorted(unique.values(), key=lambda p: (p.line, p.column))))
+        ordered = sorted(unique.values(), key=lambda p: (p.line, p.column))
+        raise PolicyError(tuple(ordered[:MAX_PROBLEMS]))
 
 
-def _node(path: Path) -> Mapping[str, Any]:
-    """The part of the schema that describes what stands at `path`; empty where alternatives meet."""
-    node: Mapping[str, Any] = schema()
+def dotted(path: Path) -> str:
+    """`filesystem.read[0]`: a path as rules are named."""
+    text = ""
     for step in path:
-        if isinstance(step, int):
-            node = node.get("items", {})
-        else:
-            node = node.get("properties", {}).get(step, {})
-    return node
+        text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else str(step)
+    return text
 
 
-def _near(word: str, known: list[str]) -> str | None:
-    found = difflib.get_close_matches(word, known, 1, 0.6)
+def near(word: str, known: list[str]) -> str | None:
+    """What `word` was probably meant to be."""
+    found = difflib.get_close_matches(word.lower(), known, 1, 0.6)
     return found[0] if found else None
 
 
-def _shown(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)
+def _resolved(node: Node) -> Node:
+    reference = node.get("$ref")
+    if reference is None:
+        return node
+    # What stands beside a $ref is said of this use and goes before what the definition says of all.
+    return {**schema()["$defs"][reference.removeprefix("#/$defs/")], **node}
 
 
-_TYPES = {dict: "a mapping", list: "a list", str: "a string", bool: "true or false", int: "a number", float: "a number"}
+def _node(path: Path, start: Node | None = None) -> Node:
+    """The part of the schema that describes what stands at `path`; empty where that depends on the document."""
+    node = _resolved(schema() if start is None else start)
+    for step in path:
+        inner = node.get("items", {}) if isinstance(step, int) else node.get("properties", {}).get(step)
+        if inner is None:
+            inner = next(iter(node.get("patternProperties", {}).values()), {})
+        node = _resolved(inner)
+    return node
+
+
+_KINDS: dict[type, str] = {
+    dict: "a mapping",
+    list: "a list",
+    str: "a string",
+    bool: "true or false",
+    int: "a number",
+    float: "a number",
+    type(None): "empty",
+}
 _NAMES = {
     "object": "a mapping",
     "array": "a list",
@@ -69,52 +98,113 @@ _NAMES = {
     "integer": "a whole number",
     "number": "a number",
 }
+_BOUNDS = {
+    "minimum": "is less than {}, the least",
+    "maximum": "is more than {}, the most",
+    "minLength": "is empty",
+    "maxLength": "is longer than {} characters",
+    "minItems": "is empty",
+    "maxItems": "has more than {} entries",
+}
 
 
-def _translate(document: Document, error: Any) -> Problem:
-    path: Path = tuple(error.instance_path)
-    value = document.data
-    for step in path:
-        value = value[step]
+def _shown(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _named(node: Node) -> str:
+    """What a part of the schema asks for, in two words."""
+    kind = str(node.get("type", ""))
+    return str(node.get("title") or _NAMES.get(kind, "another value"))
+
+
+def _translate(document: Document, error: Any, path: Path, node: Node) -> Iterator[Problem]:
     kind = error.kind.name
-    name = ".".join(str(step) for step in path) or "the remit"
-    node = _node(path)
+    name = dotted(path) or "the remit"
+    value = error.instance
     if kind == "additionalProperties":
-        return _unknown_key(document, path, error.kind.unexpected[0], node)
-    if kind == "required":
+        for key in error.kind.unexpected:
+            yield _unknown_key(document, path, key, node)
+    elif kind == "required":
         missing = error.kind.property
-        return document.problem(path, "E_MISSING", f"{name} lacks '{missing}'", f"add `{missing}: …`")
-    if kind in ("enum", "constant"):
+        yield document.problem(path, "E_MISSING", f"{name} lacks '{missing}'", _missing(missing, node))
+    elif kind in ("enum", "constant"):
         allowed = [str(v) for v in node.get("enum", [node.get("const")])]
-        near = _near(str(value), allowed)
+        meant = near(value, allowed) if isinstance(value, str) else None
         message = f"{name}: {_shown(value)} is not one of {', '.join(allowed)}"
-        return document.problem(path, "E_VALUE", message, f"did you mean {near}?" if near else None)
-    if kind == "type":
-        wanted = node.get("type", "")
-        found = "nothing" if value is None else _TYPES.get(type(value), "something else")
-        message = f"{name} is {found} and must be {_NAMES.get(wanted, wanted or 'another type')}"
-        return document.problem(path, "E_TYPE", message, _example(node))
-    if kind in ("anyOf", "oneOf", "pattern", "propertyNames"):
-        return document.problem(path, "E_VALUE", f"{name}: {_shown(value)} does not fit", _example(node))
-    if kind == "uniqueItems":
-        return document.problem(path, "E_VALUE", f"{name}: an entry stands twice", "keep one of them")
-    return document.problem(path, "E_VALUE", f"{name}: {error.message}", _example(node))
+        yield document.problem(path, "E_VALUE", message, f"did you mean {meant}?" if meant else _example(node))
+    elif kind == "type":
+        message = f"{name} is {_KINDS.get(type(value), 'something else')} and must be {_named(node)}"
+        yield document.problem(path, "E_TYPE", message, _example(node))
+    elif kind == "anyOf":
+        yield from _alternatives(document, error, path, node)
+    elif kind == "pattern":
+        wanted = node.get("title", "in the form that is wanted")
+        yield document.problem(path, "E_VALUE", f"{name}: {_shown(value)} is not {wanted}", _example(node))
+    elif kind == "uniqueItems":
+        yield document.problem(path, "E_VALUE", f"{name}: an entry stands twice", "keep one of them")
+    elif kind in _BOUNDS:
+        bound = _BOUNDS[kind].format(node.get(kind))
+        subject = f"{name}: {_shown(value)}" if kind in ("minimum", "maximum") else name
+        yield document.problem(path, "E_VALUE", f"{subject} {bound}", _example(node))
+    else:
+        yield document.problem(path, "E_VALUE", f"{name}: {error.message}", _example(node))
 
 
-def _unknown_key(document: Document, path: Path, key: str, node: Mapping[str, Any]) -> Problem:
+def _alternatives(document: Document, error: Any, path: Path, node: Node) -> Iterator[Problem]:
+    """Of several forms, the one that the author plainly meant is judged; if none was, all are named."""
+    name = dotted(path)
+    meant = [
+        (branch, errors)
+        for branch, errors in zip(map(_resolved, node.get("anyOf", [])), error.kind.context, strict=False)
+        if not any(e.kind.name == "type" and tuple(e.instance_path) == path for e in errors)
+    ]
+    if not meant:
+        forms = " or ".join(dict.fromkeys(_named(_resolved(branch)) for branch in node.get("anyOf", [])))
+        wanted = node.get("title", forms or "another value")
+        message = f"{name} is {_KINDS.get(type(error.instance), 'something else')} and must be {wanted}"
+        yield document.problem(path, "E_TYPE", message, _example(node))
+        return
+    branch, errors = min(meant, key=lambda pair: len(pair[1]))
+    described = {**branch, **{k: node[k] for k in ("title", "description", "examples") if k in node}}
+    for inner in errors:
+        at = tuple(inner.instance_path)
+        yield from _translate(document, inner, at, described if at == path else _node(at[len(path) :], branch))
+
+
+def _missing(key: str, node: Node) -> str:
+    if key == "apiVersion":
+        return "add `apiVersion: remit/v1`"
+    example = _resolved(node.get("properties", {}).get(key, {})).get("examples")
+    return f"add `{key}: {_plain(example[0]) if example else '…'}`"
+
+
+def _unknown_key(document: Document, path: Path, key: str, node: Node) -> Problem:
+    where = f"in {dotted(path)}" if path else "at the top"
     known = sorted(node.get("properties", {}))
-    if not known:
-        known = sorted({k for option in node.get("anyOf", []) for k in option.get("properties", {})})
-    near = _near(key, known)
-    where = f"in {'.'.join(map(str, path))}" if path else "at the top"
-    hint = f"did you mean '{near}'?" if near else f"known here: {', '.join(known)}"
-    return document.problem((*path, key), "E_UNKNOWN_KEY", f"unknown key '{key}' {where}", hint, key=True)
+    if known:
+        meant = near(key, known)
+        hint = f"did you mean '{meant}'?" if meant else _elsewhere(key) or f"known here: {', '.join(known)}"
+        message = f"unknown key '{key}' {where}"
+    else:
+        hint, message = str(node.get("description", "")), f"'{key}' can't be a name {where}"
+    return document.problem((*path, key), "E_UNKNOWN_KEY", message, hint, key=True)
 
 
-def _example(node: Mapping[str, Any]) -> str | None:
-    said = node.get("description", "")
+def _elsewhere(key: str) -> str | None:
+    """The boundary that knows `key`, if it merely stands in the wrong place."""
+    for name, node in schema()["properties"].items():
+        if key in node.get("properties", {}):
+            return f"'{key}' belongs to `{name}:`"
+    return f"`{key}:` stands at the top" if key in schema()["properties"] else None
+
+
+def _plain(value: Any) -> str:
+    return value if isinstance(value, str) else _shown(value)
+
+
+def _example(node: Node) -> str | None:
+    said = str(node.get("description", ""))
     examples = node.get("examples")
-    if examples:
-        shown = examples[0] if isinstance(examples[0], str) else _shown(examples[0])
-        return f"{said} For example: {shown}".strip()
-    return said or None
+    return f"{said} For example: {_plain(examples[0])}".strip() if examples else said or None

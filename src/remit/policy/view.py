@@ -7,11 +7,11 @@ All paths are absolute, normalised, as seen inside.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+
+class Place(NamedTuple):
     """A path (a file, or a directory with all below it) that exists inside. `rule` is the id of the rule that put it
     there, e.g. 'filesystem.read[1]', 'process.exec[0]' or 'builtin.proc'. The longest matching place decides."""
 
@@ -25,8 +25,7 @@ class Place:
     """True: a deny; the path was masked and neither reads nor writes succeed."""
 
 
-@dataclass(frozen=True, slots=True)
-class View:
+class View(NamedTuple):
     """`places` in any order; `work` is the work directory inside (keep globs are relative to it)."""
 
     places: tuple[Place, ...]

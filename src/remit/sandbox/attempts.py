@@ -6,23 +6,21 @@ A report fires before the call, so a verdict is *predicted*: the kernel decides 
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from remit.policy.actions import Action, Connect, ConnectUnix, Exec, OpenFile
 from remit.policy.decide import Decision, decide
 from remit.policy.model import Remit
 from remit.policy.view import View
+from remit.sandbox.closure.which import which
 
 _SECRETS = (".ssh", ".aws", ".gnupg", ".kube", ".docker", ".netrc", ".npmrc", ".pypirc", ".env", ".git-credentials")
 _QUIET = ("/etc/ld.so.preload", "/etc/gnutls", "/etc/gai.conf", "/etc/host.conf", "/usr/lib/ssl", "/etc/ssl")
 """Looked for by C libraries at start and absent on many hosts: recorded, but no refusal that a person wants to hear."""
 
 
-@dataclass(frozen=True, slots=True)
-class Attempt:
+class Attempt(NamedTuple):
     """`notable`: a refusal that a person should see: something that the host has or that names a secret, or a write;
     not the many places that programs look in and find nothing."""
 
@@ -35,7 +33,7 @@ class Attempt:
 
     def as_event(self) -> dict[str, Any]:
         kind = {Exec: "exec", OpenFile: "open", Connect: "connect", ConnectUnix: "connect"}[type(self.action)]
-        fields = {name: getattr(self.action, name) for name in self.action.__dataclass_fields__}
+        fields = {name: getattr(self.action, name) for name in self.action._fields}
         return {
             "event": "attempt",
             "action": kind,
@@ -78,23 +76,23 @@ def _secret(action: Action) -> bool:
     return isinstance(action, OpenFile) and not action.write and any(p in _SECRETS for p in action.path.split("/"))
 
 
-@dataclass(slots=True)
 class Judge:
     """Turns the launcher's reports into attempts; remembers verdicts, since programs repeat themselves."""
 
-    remit: Remit
-    view: View
-    _known: dict[Action, Decision] = field(default_factory=dict)
+    def __init__(self, remit: Remit, view: View) -> None:
+        self.remit = remit
+        self.view = view
+        self._known: dict[tuple[type, Action], Decision] = {}
 
     def attempt(self, report: Mapping[str, Any]) -> Attempt | None:
         action = _action(report)
         if action is None:
             return None
-        decision = self._known.get(action)
+        decision = self._known.get((type(action), action))
         if decision is None:
             decision = decide(self.remit, action, self.view)
             if len(self._known) < 10_000:
-                self._known[action] = decision
+                self._known[type(action), action] = decision
         found = bool(report.get("found", True))
         if decision.allowed and not found and _secret(action):
             # The guest's home is its own and writable; what was looked for there is the person's.
@@ -127,5 +125,8 @@ def _notable(action: Action, found: bool) -> bool:
         return not path.startswith(_QUIET) and (found or os.path.isfile(path))
     if isinstance(action, Exec):
         # A walk along PATH: what is nowhere on the host is a miss, not a refusal.
-        return found or shutil.which(os.path.basename(action.path)) is not None
+        return found or which(os.path.basename(action.path), os.environ.get("PATH", os.defpath)) is not None
+    if isinstance(action, ConnectUnix):
+        # The C library asks for daemons that most hosts don't have.
+        return os.path.exists(action.path)
     return True

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
-import platform
-from pathlib import Path
 
 from remit.plan.host import CgroupFacts, HostFacts
 
@@ -31,7 +28,9 @@ def read() -> HostFacts:
 
 def landlock_abi() -> int:
     """The newest Landlock ABI of the running kernel; 0 for none."""
-    if platform.machine() not in ("x86_64", "aarch64"):
+    import ctypes
+
+    if os.uname().machine not in ("x86_64", "aarch64"):
         return 0
     libc = ctypes.CDLL(None, use_errno=True)
     found: int = libc.syscall(_LANDLOCK_CREATE_RULESET, None, 0, _LANDLOCK_VERSION)
@@ -40,71 +39,99 @@ def landlock_abi() -> int:
 
 def cgroups(uid: int) -> tuple[CgroupFacts | None, str]:
     """Where this user can make cgroups, or why it can't, with the remedy after ' -- '."""
-    root = Path(CGROUP)
-    controllers = root / "cgroup.controllers"
-    if controllers.exists():
-        return _unified(uid, root)
-    return _legacy(uid, root)
+    if os.path.exists(f"{CGROUP}/cgroup.controllers"):
+        return _unified(uid)
+    return _legacy(uid)
 
 
 def _own_v2() -> str | None:
-    for line in Path("/proc/self/cgroup").read_text().splitlines():
-        number, _, path = line.split(":", 2)
-        if number == "0":
-            return path
+    with open("/proc/self/cgroup") as file:
+        for line in file:
+            number, _, path = line.rstrip("\n").split(":", 2)
+            if number == "0":
+                return path
     return None
 
 
-def _unified(uid: int, root: Path) -> tuple[CgroupFacts | None, str]:
+def _unified(uid: int) -> tuple[CgroupFacts | None, str]:
     own = _own_v2()
     if own is None:
         return None, "no cgroup v2 is mounted -- mount cgroup2 on /sys/fs/cgroup"
-    here = root / own.lstrip("/")
-    # What `remit setup` or the caller's unit delegated, then what the caller may make for itself.
-    for parent in (root / "remit" / str(uid), *([root / "remit"] if uid == 0 else []), here, here.parent):
-        if _delegated(parent):
-            return CgroupFacts(2, {"unified": str(parent)}, ("memory", "pids", "cpu")), ""
-    if uid == 0 and _enable(root / "remit"):
-        return CgroupFacts(2, {"unified": str(root / "remit")}, ("memory", "pids", "cpu")), ""
+    here = os.path.normpath(f"{CGROUP}/{own}")
+    # What `remit setup` delegated, what root can make, then what the caller's unit was given.
+    ours = f"{CGROUP}/remit"
+    for parent in (*([ours] if uid == 0 else []), f"{ours}/{uid}", here, os.path.dirname(here)):
+        if _delegated(parent) and (uid == 0 or _may_be_born(parent, here)):
+            return CgroupFacts(2, {"unified": parent}, ("memory", "pids", "cpu")), ""
+    if uid == 0 and _enable(ours):
+        return CgroupFacts(2, {"unified": ours}, ("memory", "pids", "cpu")), ""
+    if uid != 0 and (parent := _divide(here)):
+        return CgroupFacts(2, {"unified": parent}, ("memory", "pids", "cpu")), ""
     note = f"cgroup {own} is not delegated to uid {uid} with memory, pids and cpu"
-    remedy = "start with `systemd-run --user --scope -p Delegate=yes`, or run `sudo remit setup` once"
-    return None, f"{note} -- {remedy}"
+    return None, f"{note} -- start with `systemd-run --user --scope -p Delegate=yes remit run ...`"
 
 
-def _delegated(parent: Path) -> bool:
-    """May children with the three controllers be made in `parent`, and processes be born there?"""
+def _delegated(parent: str) -> bool:
+    """May children with the three controllers be made in `parent`?"""
     try:
-        enabled = (parent / "cgroup.subtree_control").read_text().split()
+        with open(f"{parent}/cgroup.subtree_control") as file:
+            enabled = file.read().split()
     except OSError:
         return False
     return {"memory", "pids", "cpu"} <= set(enabled) and os.access(parent, os.W_OK)
 
 
-def _enable(directory: Path) -> bool:
+def _may_be_born(parent: str, here: str) -> bool:
+    """An ordinary user moves processes only where the nearest common ancestor's cgroup.procs is its own too."""
+    return os.access(f"{os.path.commonpath((parent, here))}/cgroup.procs", os.W_OK)
+
+
+def _write(path: str, text: str) -> None:
+    with open(path, "w") as file:
+        file.write(text)
+
+
+def _enable(directory: str) -> bool:
     """As root: makes `directory` and switches the three controllers on down to it."""
     try:
-        directory.mkdir(exist_ok=True)
-        for parent in (directory.parent, directory):
-            (parent / "cgroup.subtree_control").write_text("+memory +pids +cpu")
+        os.makedirs(directory, exist_ok=True)
+        for parent in (os.path.dirname(directory), directory):
+            _write(f"{parent}/cgroup.subtree_control", "+memory +pids +cpu")
     except OSError:
         return False
     return _delegated(directory)
 
 
-def _legacy(uid: int, root: Path) -> tuple[CgroupFacts | None, str]:
+def _divide(here: str) -> str | None:
+    """In a delegated scope, whose processes sit in its root: a cgroup with processes can't have limited children, so
+    they move into a leaf `supervisor` first."""
+    try:
+        if not os.access(f"{here}/cgroup.procs", os.W_OK):
+            return None
+        os.makedirs(f"{here}/supervisor", exist_ok=True)
+        with open(f"{here}/cgroup.procs") as file:
+            for pid in file.read().split():
+                _write(f"{here}/supervisor/cgroup.procs", pid)
+        _write(f"{here}/cgroup.subtree_control", "+memory +pids +cpu")
+    except OSError:
+        return None
+    return here if _delegated(here) else None
+
+
+def _legacy(uid: int) -> tuple[CgroupFacts | None, str]:
     parents: dict[str, str] = {}
     for controller in V1_CONTROLLERS:
-        base = root / controller
-        if not base.is_dir():
+        base = f"{CGROUP}/{controller}"
+        if not os.path.isdir(base):
             continue
-        mine = base / "remit" if uid == 0 else base / "remit" / str(uid)
+        mine = f"{base}/remit" if uid == 0 else f"{base}/remit/{uid}"
         if uid == 0:
             try:
-                mine.mkdir(exist_ok=True)
+                os.makedirs(mine, exist_ok=True)
             except OSError:
                 continue
         if os.access(mine, os.W_OK):
-            parents[controller] = str(mine)
+            parents[controller] = mine
     held = tuple(c for c in ("memory", "pids", "cpu") if c in parents)
     if len(held) == 3:
         return CgroupFacts(1, parents, held), ""

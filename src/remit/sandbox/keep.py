@@ -12,7 +12,7 @@ import os
 import stat
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from remit.policy.actions import KeepFile
 from remit.policy.decide import decide
@@ -23,8 +23,7 @@ _CHUNK = 1024 * 1024
 _MAX_DEPTH = 128
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
+class Kept(NamedTuple):
     """`path`: relative to the work directory and to the destination alike. `size` in bytes."""
 
     path: str
@@ -32,8 +31,7 @@ class Kept:
     sha256: str
 
 
-@dataclass(frozen=True, slots=True)
-class NotKept:
+class NotKept(NamedTuple):
     """Something that matched and was refused, with the reason."""
 
     path: str

@@ -6,43 +6,42 @@ import os
 import signal
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from remit.errors import EXIT_SETUP, SetupError
 from remit.plan.compile import Compiled
 from remit.policy.model import Effective
 from remit.sandbox import launcher
-from remit.sandbox.attempts import Attempt, Judge
-from remit.sandbox.keep import Kept, NotKept, keep
+
+if TYPE_CHECKING:
+    from remit.sandbox.attempts import Attempt, Judge
+    from remit.sandbox.keep import Kept, NotKept
 
 _MAX_REFUSALS = 1000
 """Refusals in one receipt; how many more there were is said."""
 
 
-@dataclass(slots=True)
 class Outcome:
     """What is known of a sandbox when it is over."""
 
-    exit: int = EXIT_SETUP
-    reason: str = "lost"
-    signal: int | None = None
-    errno: int = 0
-    usage: Mapping[str, Any] = field(default_factory=dict)
-    mechanisms: list[tuple[str, str, str]] = field(default_factory=list)
-    refusals: list[dict[str, Any]] = field(default_factory=list)
-    refusals_in_all: int = 0
-    attempts: int = 0
-    kept: tuple[Kept, ...] = ()
-    not_kept: tuple[NotKept, ...] = ()
-    keep_error: str | None = None
-    removed: Mapping[str, Any] = field(default_factory=dict)
-    started_at: float = 0.0
-    ended_at: float = 0.0
+    def __init__(self) -> None:
+        self.exit = EXIT_SETUP
+        self.reason = "lost"
+        self.signal: int | None = None
+        self.usage: Mapping[str, Any] = {}
+        self.mechanisms: list[tuple[str, str, str]] = []
+        self.refusals: list[dict[str, Any]] = []
+        self.refusals_in_all = 0
+        self.attempts = 0
+        self.kept: tuple[Kept, ...] = ()
+        self.not_kept: tuple[NotKept, ...] = ()
+        self.keep_error: str | None = None
+        self.removed: Mapping[str, Any] = {}
+        self.started_at = time.time()
+        self.ended_at = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Listener:
+class Listener(NamedTuple):
     """Who hears of it while it runs. `event`: every event as data. `refusal`: each notable one, once."""
 
     event: Callable[[Mapping[str, Any]], None]
@@ -51,11 +50,14 @@ class Listener:
 
 def run(effective: Effective, compiled: Compiled, destination: str, listener: Listener, timings: bool) -> Outcome:
     """Raises `SetupError` if the envelope could not be built: nothing ran then."""
-    outcome = Outcome(started_at=time.time())
-    judge = Judge(effective.remit, compiled.view)
+    outcome = Outcome()
     seen: set[str] = set()
     failure: Mapping[str, Any] | None = None
     running = launcher.start(compiled.plan, timings=timings)
+    # While the sandbox is being made: these cost as much to import as that takes.
+    from remit.sandbox.attempts import Judge
+
+    judge = Judge(effective.remit, compiled.view)
     # The launcher hears the terminal's signals itself; this side stays to write the receipt.
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     others = {
@@ -74,14 +76,14 @@ def run(effective: Effective, compiled: Compiled, destination: str, listener: Li
                 outcome.mechanisms = [tuple(m) for m in event["mechanisms"]]
             elif kind == "ended":
                 outcome.exit, outcome.reason = event["exit"], event["reason"]
-                outcome.signal, outcome.errno = event["signal"], event["errno"]
+                outcome.signal = event["signal"]
                 outcome.usage = event["usage"]
                 if running.received:
                     _keep(effective, compiled, running, destination, outcome)
             elif kind == "removed":
                 outcome.removed = {k: v for k, v in event.items() if k != "event"}
             listener.event(event)
-        code = running.process.wait()
+        code = running.wait()
     finally:
         signal.signal(signal.SIGINT, before)
         for number, handler in others.items():
@@ -125,6 +127,8 @@ def _judge(
 def _keep(
     effective: Effective, compiled: Compiled, running: launcher.Running, destination: str, outcome: Outcome
 ) -> None:
+    from remit.sandbox.keep import keep
+
     try:
         outcome.kept, outcome.not_kept = keep(running.received[0], effective.remit, compiled.view, destination)
     except OSError as error:

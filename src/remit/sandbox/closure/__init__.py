@@ -10,8 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from remit.errors import HostError
 from remit.plan.template import Template, TemplateLink
 from remit.sandbox.closure import cache
-from remit.sandbox.closure.collect import Collector, which
-from remit.sandbox.closure.runtimes import recognise
+from remit.sandbox.closure.which import which
 
 _DATA = (
     "/etc/ld.so.cache",  # where the loader looks first; names libraries that may not be inside, which it then skips
@@ -90,6 +89,10 @@ def _collect(
     cwd: str,
     progress: Callable[[str], None],
 ) -> Template:
+    # Only on a miss: what finds a closure costs more to import than a run may cost.
+    from remit.sandbox.closure.collect import Collector
+    from remit.sandbox.closure.runtimes import recognise
+
     collect = Collector()
     programs: dict[str, str] = {}
     extra: list[TemplateLink] = []

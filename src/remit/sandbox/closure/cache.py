@@ -11,7 +11,6 @@ import hashlib
 import json
 import os
 import stat
-import tempfile
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -98,10 +97,16 @@ def store(directory: str, name: str, template: Template) -> None:
         "links": [(x.inside, x.target) for x in template.links if os.path.islink(x.inside)],
         "trees": [(tree.host, tree_stamp(tree.host)) for tree in template.trees],
     }
-    handle, temporary = tempfile.mkstemp(dir=directory)
-    with os.fdopen(handle, "w") as file:
-        json.dump(body, file)
-    os.replace(temporary, f"{directory}/{name}.json")
+    replace(f"{directory}/{name}.json", json.dumps(body))
+
+
+def replace(path: str, text: str) -> None:
+    """Writes a file of the cache, whole or not at all."""
+    temporary = f"{path}.{os.getpid()}.{os.urandom(4).hex()}"
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(fd, "w") as file:
+        file.write(text)
+    os.replace(temporary, path)
 
 
 def _encode(template: Template) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from remit.errors import HostError
 from remit.plan.template import Stamp, TemplateFile, TemplateLink, TemplateTree
 from remit.sandbox.closure import elf, libraries
+from remit.sandbox.closure.which import which
 
 _MERGED = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _RANK = {"data": 0, "library": 1, "loader": 2, "program": 3}
@@ -207,12 +208,3 @@ def hash_tree(root: str) -> str:
                 word = "unreadable"
             whole.update(f"{posixpath.relpath(path, root)}\0{word}\n".encode("utf-8", "surrogateescape"))
     return whole.hexdigest()
-
-
-def which(name: str, path: str) -> str | None:
-    """The first executable file called `name` on `path`."""
-    for directory in path.split(":"):
-        candidate = f"{directory}/{name}"
-        if directory.startswith("/") and os.path.isfile(candidate) and os.access(candidate, os.X_OK):
-            return candidate
-    return None

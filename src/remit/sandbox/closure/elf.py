@@ -3,13 +3,11 @@ use (50 ms)."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Elf:
+class Elf(NamedTuple):
     """`loader`: the path of the interpreter, None for a static program or a library. `needed`: library names.
     `search`: RUNPATH or RPATH directories, `$ORIGIN` resolved. `machine`: class and machine, to match libraries."""
 
