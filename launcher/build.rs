@@ -54,7 +54,7 @@ fn main() {
         let filter: Filter = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{path}: {e}"));
         compile(name, &filter, &arch, target)
     };
-    let mut source = String::from("pub static FILTERS: &[(&str, &[(u16, u8, u8, u32)])] = &[\n");
+    let mut source = String::from("pub static FILTERS: &[(&str, &[sys::Instruction])] = &[\n");
     for (name, layers) in STACKS {
         let layers: Vec<Program> = layers.iter().map(|layer| read(layer)).collect();
         source.push_str(&format!("    ({name:?}, &{:?}),\n", stack(name, &layers)));

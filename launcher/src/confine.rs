@@ -55,8 +55,11 @@ pub fn landlock_abi() -> u32 {
 pub fn landlock(plan: &Landlock) -> Outcome<u32> {
     let found = landlock_abi();
     if found < plan.min_abi {
-        return Err(Failure::new("landlock", format!("the kernel has Landlock ABI {found}, {} is needed", plan.min_abi))
-            .hint("boot with landlock in the lsm= list and a newer kernel, or accept a lesser tier by name"));
+        return Err(Failure::new(
+            "landlock",
+            format!("the kernel has Landlock ABI {found}, {} is needed", plan.min_abi),
+        )
+        .hint("boot with landlock in the lsm= list and a newer kernel, or accept a lesser tier by name"));
     }
     if found == 0 {
         return Ok(0);
@@ -92,12 +95,14 @@ fn rights(access: Access, abi: ABI) -> BitFlags<AccessFs> {
         Access::Read => read,
         Access::Execute => read | AccessFs::Execute,
         // No device nodes: mknod of them is refused by seccomp too.
-        Access::Write => {
-            (read | AccessFs::from_write(abi)) & !(AccessFs::MakeChar | AccessFs::MakeBlock)
-        }
+        Access::Write => (read | AccessFs::from_write(abi)) & !(AccessFs::MakeChar | AccessFs::MakeBlock),
         Access::Device => {
             let device = read | AccessFs::WriteFile;
-            if abi >= ABI::V5 { device | AccessFs::IoctlDev } else { device }
+            if abi >= ABI::V5 {
+                device | AccessFs::IoctlDev
+            } else {
+                device
+            }
         }
     }
 }

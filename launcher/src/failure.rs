@@ -65,7 +65,9 @@ fn remedy(step: &str, errno: Errno) -> Option<&'static str> {
             "/proc of this host is masked (a container?), so no new one can be mounted; see `remit doctor`"
         }
         ("root.bind", Errno::NOENT) => "the file is gone since the remit was compiled; run again",
-        ("root.bind" | "root.write", Errno::NOSPC) => "the scratch space is too small: raise limits.disk or limits.files",
+        ("root.bind" | "root.write", Errno::NOSPC) => {
+            "the scratch space is too small: raise limits.disk or limits.files"
+        }
         ("cgroup.create" | "cgroup.limit", Errno::ACCESS | Errno::PERM | Errno::ROFS) => {
             "this cgroup is not delegated to the caller; see `remit doctor`"
         }

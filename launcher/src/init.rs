@@ -81,18 +81,14 @@ fn begin(start: &Start<'_>) -> Outcome<Option<i32>> {
     let terminal = made.terminal.as_ref().map(open_slave).transpose()?;
     let landlock_abi = confine::landlock(&plan.landlock)?;
     mark("init: landlock");
-    let fds: Vec<_> = [Some(&made.kept), Some(&made.view), made.terminal.as_ref()]
-        .into_iter()
-        .flatten()
-        .map(AsFd::as_fd)
-        .collect();
+    let fds: Vec<_> =
+        [Some(&made.kept), Some(&made.view), made.terminal.as_ref()].into_iter().flatten().map(AsFd::as_fd).collect();
     send(socket, &FromInit::Ready { landlock_abi, marks: marks.clone() }, &fds).step("report")?;
     drop(fds);
     drop(made);
 
     let command = &plan.command;
-    let mut exec =
-        sys::Exec::new(&command.path, &command.argv, &command.env, &command.cwd).step("command")?;
+    let mut exec = sys::Exec::new(&command.path, &command.argv, &command.env, &command.cwd).step("command")?;
     exec.rlimits = rlimits(plan);
     exec.controlling_terminal = plan.stdio == Stdio::Tty;
     exec.stdio = match (&terminal, &start.stdio) {
@@ -105,13 +101,16 @@ fn begin(start: &Start<'_>) -> Outcome<Option<i32>> {
     send(socket, &FromInit::Confined, &fds).step("report")?;
     drop(fds);
     drop(listener);
+    // Before anything of the guest's runs: under /proc it can read nothing of its parent, which holds nothing anyway.
+    sys::set_dumpable(false).step("dumpable")?;
+    let mut keep = vec![socket.as_raw_fd()];
+    keep.extend(exec.stdio);
+    sys::close_all_but(&keep);
+    std::mem::forget((terminal, own));
     match sys::spawn(&exec) {
         Ok(pid) => {
-            // What the program could read of its parent under /proc: nothing.
-            sys::set_dumpable(false).step("dumpable")?;
-            // The pipes' ends, the mounts and the doors: the init needs none of them any more.
+            // The program's ends of its pipes: kept open here they would never reach their end.
             sys::close_all_but(&[socket.as_raw_fd()]);
-            std::mem::forget((terminal, own));
             send(socket, &FromInit::Started { pid }, &[]).step("report")?;
             Ok(Some(pid))
         }
@@ -150,7 +149,7 @@ fn rlimits(plan: &Plan) -> Vec<(u32, u64)> {
     let lower = |(resource, value): (u32, Option<u64>)| {
         value.map(|value| (resource, value.min(sys::get_hard_rlimit(resource))))
     };
-    wanted.into_iter().filter_map(|(r, v)| lower((r as u32, v))).collect()
+    wanted.into_iter().filter_map(|(r, v)| lower((r, v))).collect()
 }
 
 /// Until the program ends: reap, pass on signals, and end if the monitor is lost or the wall clock is past.

@@ -14,6 +14,7 @@ mod ending;
 mod failure;
 mod idmap;
 mod init;
+mod launch;
 mod mechanisms;
 mod messages;
 mod monitor;
@@ -26,6 +27,7 @@ mod root;
 mod sources;
 #[allow(unsafe_code)]
 mod sys;
+mod teardown;
 mod terminal;
 mod watchdog;
 
@@ -37,7 +39,8 @@ use failure::{Failure, Outcome};
 use plan::Plan;
 use report::{Report, Reporter};
 
-const USAGE: &str = "usage: remit-launcher run --plan FILE|FD [--control FD] [--timings]\n       remit-launcher probe\n\
+const USAGE: &str =
+    "usage: remit-launcher run --plan FILE|FD [--control FD] [--timings]\n       remit-launcher probe\n\
                      A plan is made by `remit run --dry-run`; people use `remit`, not this program.";
 
 fn main() {
@@ -103,10 +106,8 @@ fn run(arguments: &[String], began: Instant) -> i32 {
 }
 
 fn read_plan(from: &str) -> Outcome<Plan> {
-    let failed = |error: &dyn std::fmt::Display| Failure {
-        path: from.into(),
-        ..Failure::new("plan", error.to_string())
-    };
+    let failed =
+        |error: &dyn std::fmt::Display| Failure { path: from.into(), ..Failure::new("plan", error.to_string()) };
     let mut bytes = Vec::new();
     let read = match from.parse::<i32>() {
         Ok(number) => {

@@ -26,7 +26,9 @@ pub fn mechanisms(plan: &Plan, landlock_abi: u32) -> Vec<(String, &'static str, 
     }
     match landlock_abi {
         0 => say("landlock", "none", "the kernel has no Landlock"),
-        1..=5 => say("landlock", "partial", &format!("ABI {landlock_abi}: signals and abstract sockets are not scoped")),
+        1..=5 => {
+            say("landlock", "partial", &format!("ABI {landlock_abi}: signals and abstract sockets are not scoped"))
+        }
         abi => say("landlock", "full", &format!("ABI {abi}")),
     }
     match &plan.cgroup {

@@ -7,8 +7,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
 use rustix::net::{
-    recvmsg, sendmsg, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags,
+    recvmsg, sendmsg, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags,
 };
 use serde::{de::DeserializeOwned, Deserialize, Serialize};
 
@@ -18,16 +18,28 @@ use crate::failure::Failure;
 #[derive(Debug, Serialize, Deserialize)]
 pub enum FromInit {
     /// The root stands. Descriptors: the directory that `keep` takes from, the root, the terminal's master if any.
-    Ready { landlock_abi: u32, marks: Vec<(String, u64)> },
+    Ready {
+        landlock_abi: u32,
+        marks: Vec<(String, u64)>,
+    },
     /// The last filter is installed. Descriptor: the notifications' listener, if the plan observes.
     Confined,
     /// The program runs.
-    Started { pid: i32 },
+    Started {
+        pid: i32,
+    },
     /// The program could not be executed: the answer of a shell, not a failure of set-up.
-    NotExecuted { errno: i32 },
+    NotExecuted {
+        errno: i32,
+    },
     Failed(Failure),
     /// The program ended (not its descendants).
-    Ended { code: Option<i32>, signal: Option<i32>, cpu_us: u64, peak_kib: u64 },
+    Ended {
+        code: Option<i32>,
+        signal: Option<i32>,
+        cpu_us: u64,
+        peak_kib: u64,
+    },
 }
 
 /// From the monitor.

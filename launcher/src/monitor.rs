@@ -1,35 +1,27 @@
 //! The outside: makes the cgroups, starts the init, then serves one loop until nothing of the sandbox is left.
 //! Every way out of the loop kills the whole tree first; nothing here ever lets a program go on unsupervised.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
-use rustix::net::{socketpair, AddressFamily, SocketFlags, SocketType};
-use rustix::pipe::{pipe_with, PipeFlags};
-use rustix::process::{pidfd_send_signal, set_parent_process_death_signal, Signal};
 
 use crate::ending::{Ending, Reason};
-use crate::failure::{Failure, Outcome, Step};
-use crate::init;
+use crate::failure::Failure;
 use crate::mechanisms::mechanisms;
 use crate::messages::{receive, send, FromInit, FromMonitor};
-use crate::plan::{Plan, Stdio};
+use crate::plan::Plan;
 use crate::relay::{Progress, Relay};
-use crate::report::{Report, Reporter, Usage};
-use crate::sys::Forked;
+use crate::report::{Report, Reporter};
 use crate::terminal::RawTerminal;
-use crate::{cgroup, control, idmap, notify, sources, sys, watchdog};
+use crate::{cgroup, control, notify, sys, watchdog};
 
 /// How often limits that the kernel does not enforce by itself are looked at.
 const TICK: Duration = Duration::from_millis(50);
 /// How long to wait for the cgroups to become empty after the last process has died.
-const PATIENCE: Duration = Duration::from_secs(2);
-/// How long output that was already written may take to reach its reader after a kill.
-const DRAIN: Duration = Duration::from_secs(1);
-
-const SIGNALS: [i32; 8] = [
+pub const PATIENCE: Duration = Duration::from_secs(2);
+pub const SIGNALS: [i32; 8] = [
     libc::SIGINT,
     libc::SIGTERM,
     libc::SIGHUP,
@@ -41,29 +33,29 @@ const SIGNALS: [i32; 8] = [
 ];
 
 pub struct Monitor<'a> {
-    plan: &'a Plan,
-    reporter: &'a Reporter,
-    began: Instant,
-    marks: Vec<(String, u64)>,
-    held: Option<cgroup::Held<'a>>,
-    pid: i32,
-    pidfd: OwnedFd,
-    socket: OwnedFd,
-    signals: OwnedFd,
-    input: Option<Relay>,
-    output: Vec<Relay>,
-    listener: Option<OwnedFd>,
-    kept: Option<OwnedFd>,
-    view: Option<OwnedFd>,
-    terminal: Option<(OwnedFd, RawTerminal)>,
-    control: control::Control,
-    ending: Option<Ending>,
-    failure: Option<Failure>,
-    deadline: Option<Instant>,
-    grace: Option<Instant>,
-    peak: watchdog::Sample,
-    cpu_us: u64,
-    started: bool,
+    pub(crate) plan: &'a Plan,
+    pub(crate) reporter: &'a Reporter,
+    pub(crate) began: Instant,
+    pub(crate) marks: Vec<(String, u64)>,
+    pub(crate) held: Option<cgroup::Held<'a>>,
+    pub(crate) pid: i32,
+    pub(crate) pidfd: OwnedFd,
+    pub(crate) socket: OwnedFd,
+    pub(crate) signals: OwnedFd,
+    pub(crate) input: Option<Relay>,
+    pub(crate) output: Vec<Relay>,
+    pub(crate) listener: Option<OwnedFd>,
+    pub(crate) kept: Option<OwnedFd>,
+    pub(crate) view: Option<OwnedFd>,
+    pub(crate) terminal: Option<(OwnedFd, RawTerminal)>,
+    pub(crate) control: control::Control,
+    pub(crate) ending: Option<Ending>,
+    pub(crate) failure: Option<Failure>,
+    pub(crate) deadline: Option<Instant>,
+    pub(crate) grace: Option<Instant>,
+    pub(crate) peak: watchdog::Sample,
+    pub(crate) cpu_us: u64,
+    pub(crate) started: bool,
 }
 
 /// Runs the plan to its end. Returns the exit status for the caller's shell.
@@ -94,127 +86,7 @@ fn print_timings(marks: &[(String, u64)]) {
     }
 }
 
-struct Pipes {
-    inside: Option<[OwnedFd; 3]>,
-    input: Option<Relay>,
-    output: Vec<Relay>,
-}
-
-/// The sandbox's own pipes. An empty input (closed, or /dev/null) is an end of file at once.
-fn pipes(plan: &Plan) -> Outcome<Pipes> {
-    if plan.stdio == Stdio::Tty {
-        return Ok(Pipes { inside: None, input: None, output: Vec::new() });
-    }
-    let make = || pipe_with(PipeFlags::CLOEXEC).step("stdio");
-    let ((in_r, in_w), (out_r, out_w), (err_r, err_w)) = (make()?, make()?, make()?);
-    let stdin = rustix::stdio::stdin();
-    let empty = match rustix::fs::fstat(stdin) {
-        Ok(found) => found.st_rdev == libc::makedev(1, 3) && found.st_mode & libc::S_IFMT == libc::S_IFCHR,
-        Err(_) => true,
-    };
-    let input = if empty { None } else { Some(Relay::inward(stdin, in_w).step("stdio")?) };
-    let outward = |pipe, to: BorrowedFd<'_>| match Relay::outward(pipe, to) {
-        Ok(relay) => Ok(Some(relay)),
-        // The caller closed it: so does the sandbox.
-        Err(Errno::BADF) => Ok(None),
-        Err(errno) => Err(errno).step("stdio"),
-    };
-    let out = outward(out_r, rustix::stdio::stdout())?;
-    let err = outward(err_r, rustix::stdio::stderr())?;
-    Ok(Pipes { inside: Some([in_r, out_w, err_w]), input, output: out.into_iter().chain(err).collect() })
-}
-
 impl<'a> Monitor<'a> {
-    fn start(plan: &'a Plan, reporter: &'a Reporter, began: Instant) -> Outcome<Monitor<'a>> {
-        let mut marks = vec![("plan".to_owned(), began.elapsed().as_micros() as u64)];
-        let mut mark = |name: &str| marks.push((name.to_owned(), began.elapsed().as_micros() as u64));
-        sys::ignore_sigpipe();
-        let signals = sys::signal_descriptor(&SIGNALS).step("signals")?;
-        // The caller's death is the sandbox's. (The control socket's end says it too, for callers that only detach.)
-        set_parent_process_death_signal(Some(Signal::TERM)).step("die_with_parent")?;
-        let as_root = plan.identity.host_uid.is_some();
-        let pipes = pipes(plan)?;
-        let (ours, theirs) =
-            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).step("report")?;
-        let held = plan.cgroup.as_ref().map(cgroup::Held::create).transpose()?;
-        mark("cgroup");
-        match Monitor::clone(plan, as_root, began, held.as_ref(), &ours, theirs, pipes.inside) {
-            Ok((pid, pidfd)) => {
-                mark("mapped");
-                let deadline = plan.limits.wall_ms.map(|ms| Instant::now() + Duration::from_millis(ms));
-                Ok(Monitor {
-                    plan,
-                    reporter,
-                    began,
-                    marks,
-                    held,
-                    pid,
-                    pidfd,
-                    socket: ours,
-                    signals,
-                    input: pipes.input,
-                    output: pipes.output,
-                    listener: None,
-                    kept: None,
-                    view: None,
-                    terminal: None,
-                    control: control::Control::default(),
-                    ending: None,
-                    failure: None,
-                    deadline,
-                    grace: None,
-                    peak: watchdog::Sample::default(),
-                    cpu_us: 0,
-                    started: false,
-                })
-            }
-            Err(failure) => {
-                if let Some(held) = held {
-                    held.kill();
-                    held.remove(PATIENCE);
-                }
-                Err(failure)
-            }
-        }
-    }
-
-    /// Starts the init and takes it to where it waits for nothing more than its own work.
-    fn clone(
-        plan: &Plan,
-        as_root: bool,
-        began: Instant,
-        held: Option<&cgroup::Held<'_>>,
-        ours: &OwnedFd,
-        theirs: OwnedFd,
-        stdio: Option<[OwnedFd; 3]>,
-    ) -> Outcome<(i32, OwnedFd)> {
-        let sources = if as_root { Some(sources::open(plan)?) } else { None };
-        let birthplace = held.map(cgroup::Held::birthplace).transpose()?.flatten();
-        let doors = held.map(cgroup::Held::doors).transpose()?.unwrap_or_default();
-        let flags = libc::CLONE_NEWUSER
-            | libc::CLONE_NEWNS
-            | libc::CLONE_NEWPID
-            | libc::CLONE_NEWNET
-            | libc::CLONE_NEWIPC
-            | libc::CLONE_NEWUTS;
-        match sys::clone_into(flags, birthplace.as_ref().map(|fd| fd.as_fd())).step("namespaces")? {
-            Forked::Child => init::run(init::Start { plan, socket: theirs, sources, stdio, doors, as_root, began }),
-            Forked::Parent { pid, pidfd } => {
-                drop((theirs, stdio, sources, doors));
-                let mapped = idmap::map_sandbox(pid, &plan.identity)
-                    .and_then(|()| send(ours, &FromMonitor::Mapped, &[]).step("report"));
-                if let Err(failure) = mapped {
-                    // What the init says of its own failure is nearer to the cause than a broken pipe here.
-                    let _ = pidfd_send_signal(&pidfd, Signal::KILL);
-                    let nearer = last_word(ours);
-                    let _ = sys::reap(true);
-                    return Err(nearer.unwrap_or(failure));
-                }
-                Ok((pid, pidfd))
-            }
-        }
-    }
-
     fn serve(mut self) -> (i32, Vec<(String, u64)>) {
         while self.ending.is_none() && self.failure.is_none() {
             if let Err(errno) = self.turn() {
@@ -268,9 +140,8 @@ impl<'a> Monitor<'a> {
         }
         if has_listener && ready[3 + usize::from(has_control)] {
             if let (Some(listener), Some(view)) = (&self.listener, &self.view) {
-                if !notify::attend(listener.as_fd(), view, self.reporter) {
-                    self.listener = None;
-                }
+                let first = (!self.started).then_some(self.plan.command.path.as_str());
+                notify::attend(listener.as_fd(), view, self.reporter, first);
             }
         }
         for (slot, relay) in relays.into_iter().enumerate() {
@@ -373,11 +244,11 @@ impl<'a> Monitor<'a> {
         }
     }
 
-    fn mark(&mut self, name: &str) {
+    pub(crate) fn mark(&mut self, name: &str) {
         self.marks.push((name.into(), self.began.elapsed().as_micros() as u64));
     }
 
-    fn output_bytes(&self) -> u64 {
+    pub(crate) fn output_bytes(&self) -> u64 {
         self.output.iter().map(|relay| relay.moved).sum()
     }
 
@@ -447,7 +318,7 @@ impl<'a> Monitor<'a> {
         }
     }
 
-    fn killed_for_memory(&self) -> bool {
+    pub(crate) fn killed_for_memory(&self) -> bool {
         self.held.as_ref().is_some_and(|held| held.memory_kills() > 0)
     }
 
@@ -482,128 +353,6 @@ impl<'a> Monitor<'a> {
         }
         if self.plan.limits.cpu_time_ms.is_some_and(|cap| self.cpu_us > cap * 1000) {
             self.end(Reason::CpuTime);
-        }
-    }
-
-    /// Kills what is left, carries the last output, reads the accounts, hands over what is kept, removes the rest.
-    fn finish(mut self) -> (i32, Vec<(String, u64)>) {
-        let teardown = Instant::now();
-        let wall_us = self.began.elapsed().as_micros() as u64;
-        let _ = pidfd_send_signal(&self.pidfd, Signal::KILL);
-        if let Some(held) = &self.held {
-            held.kill();
-        }
-        // A descendant waiting for an answer dies with the listener's end.
-        self.listener = None;
-        while matches!(sys::reap(true), Err(Errno::INTR)) {}
-        self.mark("tree dead");
-        self.drain();
-        drop(self.terminal.take());
-        let usage = self.usage(wall_us);
-        if let Some(failure) = &self.failure {
-            self.reporter.say(&Report::Failed { failure });
-        }
-        let ending = match &self.failure {
-            Some(_) => Ending::setup_failed(),
-            None => self.ending.take().unwrap_or(Ending::killed(Reason::Lost)),
-        };
-        if let Some(limit) = ending.limit() {
-            self.reporter.say(&Report::Limit { limit });
-        }
-        let report = Report::Ended {
-            reason: ending.reason.name(),
-            code: ending.code,
-            signal: ending.signal,
-            exit: ending.exit,
-            usage,
-            errno: ending.errno,
-        };
-        match self.kept.take().filter(|_| self.plan.keep && self.failure.is_none()) {
-            Some(kept) => {
-                self.reporter.hand_over(&report, kept.as_fd());
-                if let Some(fd) = self.reporter.descriptor() {
-                    self.control.wait_for_release(fd);
-                }
-            }
-            None => self.reporter.say(&report),
-        }
-        self.view = None;
-        let processes_left = u64::from(rustix::process::test_kill_process(pid(self.pid)).is_ok());
-        let left = self.held.take().map(|held| held.remove(PATIENCE)).unwrap_or_default();
-        self.mark("removed");
-        self.reporter.say(&Report::Removed {
-            teardown_us: teardown.elapsed().as_micros() as u64,
-            processes_left,
-            cgroups_left: &left,
-        });
-        (ending.exit, self.marks)
-    }
-
-    /// All writers are dead: what is in the pipes is all there will be.
-    fn drain(&mut self) {
-        let killed = self.ending.as_ref().is_some_and(Ending::was_killed);
-        let end = killed.then(|| Instant::now() + DRAIN);
-        loop {
-            let waiting: Vec<usize> =
-                (0..self.output.len()).filter(|i| !self.output[*i].is_done()).collect();
-            let mut fds: Vec<PollFd<'_>> = waiting
-                .iter()
-                .filter_map(|i| self.output[*i].interest().map(|(fd, flags)| PollFd::from_borrowed_fd(fd, flags)))
-                .collect();
-            if fds.is_empty() || end.is_some_and(|end| Instant::now() >= end) {
-                return;
-            }
-            let slice = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
-            if !matches!(poll(&mut fds, Some(&slice)), Ok(_) | Err(Errno::INTR)) {
-                return;
-            }
-            let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
-            drop(fds);
-            for (slot, which) in waiting.into_iter().enumerate() {
-                if ready[slot] {
-                    let left = self.plan.limits.output_bytes.map(|cap| cap.saturating_sub(self.output_bytes()));
-                    if self.output[which].step(left) == Progress::OverCap {
-                        // More than the cap was already on its way when the program ended.
-                        self.ending = Some(Ending::killed(Reason::Output));
-                        return;
-                    }
-                }
-            }
-        }
-    }
-
-    fn usage(&self, wall_us: u64) -> Usage {
-        let held = self.held.as_ref();
-        let disk = self.kept.as_ref().and_then(|fd| rustix::fs::fstatvfs(fd).ok());
-        Usage {
-            wall_us,
-            cpu_us: held.and_then(cgroup::Held::cpu_us).unwrap_or(self.cpu_us),
-            peak_memory_bytes: held
-                .and_then(cgroup::Held::peak_memory)
-                .or((self.peak.memory_bytes > 0).then_some(self.peak.memory_bytes)),
-            peak_processes: held
-                .and_then(cgroup::Held::peak_processes)
-                .or((self.peak.processes > 0).then_some(self.peak.processes)),
-            refused_forks: held.map_or(0, cgroup::Held::refused_forks),
-            memory_kills: held.map_or(0, cgroup::Held::memory_kills),
-            output_bytes: self.output_bytes(),
-            disk_bytes: disk.as_ref().map_or(0, |d| (d.f_blocks - d.f_bfree) * d.f_frsize),
-            disk_files: disk.as_ref().map_or(0, |d| d.f_files - d.f_ffree),
-        }
-    }
-}
-
-fn pid(raw: i32) -> rustix::process::Pid {
-    rustix::process::Pid::from_raw(raw).unwrap_or(rustix::process::Pid::INIT)
-}
-
-/// The failure that a dying init still managed to say.
-fn last_word(socket: &OwnedFd) -> Option<Failure> {
-    loop {
-        match receive::<FromInit>(socket) {
-            Ok(Some((FromInit::Failed(failure), _))) => return Some(failure),
-            Ok(Some(_)) => {}
-            Ok(None) | Err(_) => return None,
         }
     }
 }

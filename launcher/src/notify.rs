@@ -13,21 +13,28 @@ use crate::sys::{self, Notification};
 const PATH_MAX: usize = 4096;
 const PAGE: u64 = 4096;
 
-/// Answers one notification. `false`: the listener has nothing more to give.
-pub fn attend(listener: BorrowedFd<'_>, root: &OwnedFd, reporter: &Reporter) -> bool {
-    let Ok(notification) = sys::notification_receive(listener) else {
-        // ENOENT: the caller was killed meanwhile.
-        return true;
-    };
+/// Answers one notification. `first`: the program that the plan itself starts, whose memory can't be looked at: the init
+/// that executes it hides its own.
+pub fn attend(listener: BorrowedFd<'_>, root: &OwnedFd, reporter: &Reporter, first: Option<&str>) {
+    // ENOENT: the caller was killed meanwhile.
+    let Ok(notification) = sys::notification_receive(listener) else { return };
     if reporter.heard() {
-        if let Some(attempt) = describe(&notification, root) {
+        let attempt = match first {
+            Some(path) => Some(Attempt::Exec {
+                pid: notification.pid,
+                raw: path.into(),
+                resolved: resolve(root, path, true).0,
+                found: true,
+            }),
+            None => describe(&notification, root),
+        };
+        if let Some(attempt) = attempt {
             if sys::notification_valid(listener, notification.id) {
                 reporter.say(&Report::Attempt(attempt));
             }
         }
     }
     let _ = sys::notification_continue(listener, notification.id);
-    true
 }
 
 struct PathCall {

@@ -252,7 +252,8 @@ impl Plan {
         }
         for op in &plan.root {
             if let Some(path) = op.target() {
-                let clean = path.starts_with('/') && path.split('/').skip(1).all(|part| !matches!(part, "" | "." | ".."));
+                let clean =
+                    path.starts_with('/') && path.split('/').skip(1).all(|part| !matches!(part, "" | "." | ".."));
                 if !clean {
                     return Err(format!("root: {path:?} is not an absolute, normalised path"));
                 }

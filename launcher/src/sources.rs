@@ -54,8 +54,7 @@ fn open_one(plan: &Plan, op: &RootOp) -> Outcome<Option<OwnedFd>> {
             if *own {
                 map_owner(plan, &tree, lower)?;
             }
-            sys::mount_setattr(tree.as_fd(), c"", true, NOSUID | NODEV | RDONLY, None)
-                .at("root.attributes", lower)?;
+            sys::mount_setattr(tree.as_fd(), c"", true, NOSUID | NODEV | RDONLY, None).at("root.attributes", lower)?;
             Ok(Some(tree))
         }
         _ => Ok(None),

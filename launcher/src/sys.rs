@@ -106,11 +106,9 @@ struct Vfork<'a> {
 /// CLONE_VM|CLONE_VFORK saves copying the page tables (145 us of 460). The parent sleeps until the child has executed
 /// or ended, so nothing is raced; the child has a stack of its own and allocates nothing.
 pub fn spawn(exec: &Exec) -> Result<i32, (&'static str, Errno)> {
-    let pointers = |texts: &[CString]| {
-        texts.iter().map(|t| t.as_ptr()).chain([std::ptr::null()]).collect::<Vec<*const c_char>>()
-    };
-    let mut call =
-        Vfork { exec, argv: pointers(&exec.argv), env: pointers(&exec.env), errno: 0, at: "exec" };
+    let pointers =
+        |texts: &[CString]| texts.iter().map(|t| t.as_ptr()).chain([std::ptr::null()]).collect::<Vec<*const c_char>>();
+    let mut call = Vfork { exec, argv: pointers(&exec.argv), env: pointers(&exec.env), errno: 0, at: "exec" };
     let mut stack = vec![0u8; 64 * 1024];
     // The stack grows down; its top is kept aligned to 16 bytes.
     let top = (stack.as_mut_ptr() as usize + stack.len()) & !15;
@@ -227,16 +225,17 @@ pub fn mount_setattr(
     .map(drop)
 }
 
+/// One instruction of a seccomp filter: code, jump if true, jump if false, operand.
+pub type Instruction = (u16, u8, u8, u32);
+
 /// Installs one seccomp filter. `notify`: returns the descriptor on which its matches are reported.
-pub fn seccomp(program: &[(u16, u8, u8, u32)], notify: bool) -> Result<Option<OwnedFd>, Errno> {
+pub fn seccomp(program: &[Instruction], notify: bool) -> Result<Option<OwnedFd>, Errno> {
     let instructions: Vec<libc::sock_filter> =
         program.iter().map(|&(code, jt, jf, k)| libc::sock_filter { code, jt, jf, k }).collect();
     let prog = libc::sock_fprog { len: instructions.len() as u16, filter: instructions.as_ptr().cast_mut() };
     let install = |flags: libc::c_ulong| {
         // SAFETY: prog and its instructions outlive the call.
-        check(unsafe {
-            libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const prog)
-        })
+        check(unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const prog) })
     };
     if !notify {
         return install(0).map(|_| None);
@@ -275,12 +274,8 @@ pub fn notification_valid(fd: BorrowedFd<'_>, id: u64) -> bool {
 /// Lets the call go on to the kernel's own checks. This never grants anything: the mount table, Landlock, the network
 /// namespace and the other filters decide, on arguments that may have changed since they were read here.
 pub fn notification_continue(fd: BorrowedFd<'_>, id: u64) -> Result<(), Errno> {
-    let answer = libc::seccomp_notif_resp {
-        id,
-        val: 0,
-        error: 0,
-        flags: libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE as u32,
-    };
+    let answer =
+        libc::seccomp_notif_resp { id, val: 0, error: 0, flags: libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE as u32 };
     // SAFETY: answer outlives the call.
     check(i64::from(unsafe { libc::ioctl(fd.as_raw_fd(), NOTIF_SEND as _, &raw const answer) })).map(drop)
 }
@@ -373,9 +368,8 @@ pub struct Ended {
 pub fn reap(block: bool) -> Result<Option<Ended>, Errno> {
     let mut status = 0;
     // SAFETY: status outlives the call.
-    let pid = check(i64::from(unsafe {
-        libc::waitpid(-1, &raw mut status, if block { 0 } else { libc::WNOHANG })
-    }))? as i32;
+    let pid =
+        check(i64::from(unsafe { libc::waitpid(-1, &raw mut status, if block { 0 } else { libc::WNOHANG }) }))? as i32;
     if pid == 0 {
         return Ok(None);
     }
@@ -434,8 +428,7 @@ pub fn unshare(flags: c_int) -> Result<(), Errno> {
 pub fn landlock_version() -> u32 {
     const VERSION: u32 = 1;
     // SAFETY: asks for the version; the other arguments are null as the call demands.
-    let found =
-        unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, std::ptr::null::<u8>(), 0usize, VERSION) };
+    let found = unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, std::ptr::null::<u8>(), 0usize, VERSION) };
     u32::try_from(found).unwrap_or(0)
 }
 

@@ -24,10 +24,8 @@ pub fn sample(root: &OwnedFd, exact_above: u64) -> Sample {
         sample.cpu_us += cpu(root, pid).unwrap_or(0);
     }
     if sample.memory_bytes > exact_above {
-        sample.memory_bytes = pids
-            .iter()
-            .map(|pid| proportional(root, pid).or_else(|| resident(root, pid)).unwrap_or(0))
-            .sum();
+        sample.memory_bytes =
+            pids.iter().map(|pid| proportional(root, pid).or_else(|| resident(root, pid)).unwrap_or(0)).sum();
     }
     sample
 }
