@@ -103,8 +103,8 @@ def without_remit(argv: Sequence[str], cwd: str, base: str | None) -> tuple[Effe
     files that the command itself names as inputs. Returns it with the base's name and those files."""
     from remit.policy.bases import strictest_for
 
-    at = argv[0] if "/" in argv[0] else which(argv[0], os.environ.get("PATH", os.defpath))
-    if at is None or not os.path.exists(at):
+    at = _on_host(argv[0])
+    if at is None:
         raise Denied("process.exec", f"{argv[0]}: there is no such program on this host", exit_code=EXIT_NOT_FOUND)
     if base is None:
         base = strictest_for(argv[0], _is_static(os.path.abspath(at)))
@@ -115,6 +115,13 @@ def without_remit(argv: Sequence[str], cwd: str, base: str | None) -> tuple[Effe
     if inputs:
         document["filesystem"] = {"read": list(inputs)}
     return load_text(json.dumps(document), f"built-in {base}", cwd), base, inputs
+
+
+def _on_host(name: str) -> str | None:
+    """Where the host has the program `name`, by path or on PATH."""
+    if "/" in name:
+        return name if os.path.exists(name) else None
+    return which(name, os.environ.get("PATH", os.defpath))
 
 
 def _named_inputs(arguments: Sequence[str], cwd: str) -> Iterator[str]:
@@ -184,6 +191,7 @@ def prepare(
     facts = host.read()
     template = template_of(remit, directory, progress)
     kinds = inputs(remit)
+    at = _on_host(argv[0])
     request = Request(
         sandbox=f"rmt-{os.urandom(8).hex()}",
         argv=tuple(argv),
@@ -192,7 +200,8 @@ def prepare(
         tty=tty,
         inputs=kinds,
         masked=tuple(masked(remit, kinds)),
-        on_path=which(argv[0], os.environ.get("PATH", os.defpath)) is not None,
+        on_path=at is not None,
+        real=os.path.realpath(at) if at else "",
         accept_tier=accept_tier,
     )
     return Prepared(effective, facts, template, compile(remit, facts, template, request))

@@ -31,7 +31,8 @@ _NOTIFY = {"none": None, "exec+connect": "observe-exec-connect", "open": "observ
 class Request(NamedTuple):
     """One launch. `argv`: the command as typed. `cwd`: inside. `env`: the caller's environment, of which only what the
     remit names is used. `inputs`: host path of each granted input -> 'file' or 'dir'. `masked`: paths inside that match
-    a deny pattern. `on_path`: whether the host knows argv[0] at all, for the difference between 126 and 127.
+    a deny pattern. `on_path`: whether the host knows argv[0] at all, for the difference between 126 and 127. `real`: the file that
+    argv[0] leads to on the host.
     `accept_tier`: a lesser tier that the caller accepts by name."""
 
     sandbox: str
@@ -42,6 +43,7 @@ class Request(NamedTuple):
     inputs: Mapping[str, str] = MappingProxyType({})
     masked: tuple[str, ...] = ()
     on_path: bool = True
+    real: str = ""
     accept_tier: str | None = None
 
 
@@ -88,7 +90,7 @@ def _program(remit: Remit, template: Template, request: Request) -> str:
     name = request.argv[0]
     started = template.programs.get(name)
     if started is None and name.startswith("/"):
-        started = next((path for path in template.programs.values() if path == name), None)
+        started = _by_path(name, template, request)
     if started is None and "/" not in name:
         named = [p for p in template.programs if posixpath.basename(p) == name]
         started = template.programs[named[0]] if named else None
@@ -106,6 +108,16 @@ def _program(remit: Remit, template: Template, request: Request) -> str:
         f"{name} is not granted: process.exec allows {granted}",
         hint=f"add {name} to process.exec if this agent is meant to run it",
     )
+
+
+def _by_path(name: str, template: Template, request: Request) -> str | None:
+    """A granted program typed by its path, or by another path of the same file (/bin/sh for /usr/bin/sh)."""
+    if name in template.programs.values():
+        return name
+    if not any(file.role == "program" and file.inside == request.real for file in template.files):
+        return None
+    base = posixpath.basename(name)
+    return next((path for path in template.programs.values() if posixpath.basename(path) == base), request.real)
 
 
 def _env(remit: Remit, template: Template, request: Request) -> tuple[str, ...]:
