@@ -279,14 +279,17 @@ impl<'a> Monitor<'a> {
                     let _ = sys::kill(rustix::process::getpid().as_raw_pid(), libc::SIGSTOP);
                     self.pass_on(libc::SIGCONT);
                 }
-                signal => {
-                    self.pass_on(signal);
-                    if matches!(signal, libc::SIGTERM | libc::SIGHUP) {
-                        let grace = Duration::from_millis(self.plan.limits.grace_ms);
-                        self.grace.get_or_insert_with(|| Instant::now() + grace);
-                    }
-                }
+                signal => self.signal(signal),
             }
+        }
+    }
+
+    /// A signal for the program; one that asks it to end gives it a while to do so.
+    fn signal(&mut self, signal: i32) {
+        self.pass_on(signal);
+        if matches!(signal, libc::SIGTERM | libc::SIGHUP) {
+            let grace = Duration::from_millis(self.plan.limits.grace_ms);
+            self.grace.get_or_insert_with(|| Instant::now() + grace);
         }
     }
 
@@ -307,7 +310,7 @@ impl<'a> Monitor<'a> {
             Ok(commands) => {
                 for command in commands {
                     match command {
-                        control::Command::Signal { signal } => self.pass_on(signal),
+                        control::Command::Signal { signal } => self.signal(signal),
                         control::Command::Kill => self.end(Reason::Killed),
                         control::Command::Release => {}
                     }

@@ -53,6 +53,7 @@ class Root:
         self.ops: list[lp.RootOp] = []
         self.places: list[Place] = []
         self._made: set[str] = {"/"}
+        self._trees: list[str] = []
         self._execute: list[str] = []
         self._write: list[str] = []
         self._devices: list[str] = []
@@ -115,13 +116,14 @@ class Root:
             rule = "process.exec" if tree.executable else "builtin.data"
             self.places.append(Place(tree.inside, False, tree.executable, rule))
             self._made.add(tree.inside)
+            self._trees.append(tree.inside)
             if tree.executable:
                 self._execute.append(tree.inside)
         for file in template.files:
             self._file(file, real.get(file.inside, "process.exec"))
 
     def _file(self, file: TemplateFile, rule: str) -> None:
-        inside_tree = any(isinstance(p, Place) and p.tree and file.inside.startswith(p.path + "/") for p in self.places)
+        inside_tree = any(file.inside.startswith(tree + "/") for tree in self._trees)
         stamp = lp.Stamp(file.stamp.dev, file.stamp.ino, file.stamp.size, file.stamp.ctime_ns)
         executable = file.role in ("program", "loader")
         if not inside_tree:

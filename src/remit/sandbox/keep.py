@@ -46,9 +46,13 @@ def keep(root: int, remit: Remit, view: View, destination: str) -> tuple[tuple[K
     refused: list[NotKept] = []
     staged: list[tuple[str, str]] = []
     budget = remit.limits.disk
+    # Where inputs are mounted there is an empty file or directory below, made by the launcher and not by the guest.
+    mountpoints = {grant.to.removeprefix(f"{view.work}/") for grant in remit.filesystem.read}
     staging: str | None = None
     try:
         for path, directory, name, found in _walk(root):
+            if path in mountpoints:
+                continue
             kind = _kind(found.st_mode)
             decision = decide(remit, KeepFile(path, kind, found.st_size), view)
             if kind == "directory":

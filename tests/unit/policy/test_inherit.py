@@ -125,7 +125,7 @@ def test_several_bases_grant_what_all_of_them_grant():
 
 def test_bases_that_keep_in_different_places_can_not_meet():
     files = {f"/src/job/{n}.yaml": f"apiVersion: remit/v1\nstate: {{to: /{n}}}\n" for n in "ab"}
-    assert problems(HEAD + "extends: [./a.yaml, ./b.yaml]\n", files) == ["3:20:E_CONFLICT"]
+    assert problems(HEAD + "extends: [./a.yaml, ./b.yaml]\n", files) == ["3:21:E_CONFLICT"]
 
 
 def test_a_fault_in_a_base_is_told_at_its_place_in_the_base():

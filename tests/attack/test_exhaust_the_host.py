@@ -1,0 +1,94 @@
+"""Goal: take more than the budget. Twin: what is within it is given. Every bomb has its limits and an outer guard."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+pytestmark = pytest.mark.kernel
+
+
+def test_the_wall_clock_ends_it_with_124(python):
+    began = time.monotonic()
+    held = python("import time; print('up', flush=True); time.sleep(60)", "limits: {wall: 1s}\n")
+    assert (held.code, held.out) == (124, "up\n")
+    assert held.receipt["result"]["reason"] == "wall"
+    assert time.monotonic() - began < 20
+
+
+def test_a_fork_bomb_is_held_and_a_few_children_are_not(python):
+    bomb = (
+        "import os, time\nn=0\n"
+        "while n < 500:\n"
+        " try:\n  if os.fork()==0: time.sleep(30); os._exit(0)\n  n+=1\n"
+        " except OSError: print('held at', n, flush=True); break\n"
+        "os._exit(0)\n"
+    )
+    held = python(bomb, "limits: {processes: 20, wall: 30s}\n", timeout=60)
+    assert held.code == 0, held
+    assert held.out.startswith("held at ")
+    assert int(held.out.split()[-1]) <= 20
+    assert held.receipt["teardown"]["nothing_remains"]
+    fine = python(
+        "import subprocess, sys\nprint(subprocess.run([sys.executable,'-c','print(3)'],capture_output=True).stdout)",
+        "limits: {processes: 20}\n",
+    )
+    assert fine.out == "b'3\\n'\n"
+
+
+def test_memory_beyond_the_limit_kills_with_137_and_says_so_and_less_does_not(python):
+    code = "import sys\nb=[]\nfor _ in range(int(sys.argv[1])): b.append(bytearray(1<<20))\nprint(len(b))"
+    more = "limits: {memory: 128MiB, disk: 16MiB, wall: 40s}\n"
+    assert python(code, more, argv=["40"]).out == "40\n"
+    held = python(code, more, argv=["2000"])
+    assert held.code == 137, held
+    assert held.receipt["result"]["reason"] == "memory"
+
+
+def test_a_full_disk_is_an_error_and_not_a_kill(python):
+    held = python(
+        "import errno\n"
+        "open('ok','wb').write(b'x'*(1<<20)); print('1 MiB fits')\n"
+        "try:\n with open('big','wb') as f:\n  for _ in range(64): f.write(b'x'*(1<<20))\n print('FILLED')\n"
+        "except OSError as e: print(errno.errorcode[e.errno])\n"
+        "try: open('/tmp/t','wb').write(b'x'*(8<<20)); print('FILLED')\nexcept OSError as e: print(errno.errorcode[e.errno])\n",
+        "limits: {disk: 8MiB, memory: 64MiB}\n",
+    )
+    assert held.out.splitlines() == ["1 MiB fits", "ENOSPC", "ENOSPC"], held
+
+
+def test_too_many_files_are_an_error(python):
+    held = python(
+        "import errno\nn=0\ntry:\n for n in range(5000): open(f'f{n}','w').close()\n print('ALL')\n"
+        "except OSError as e: print(errno.errorcode[e.errno], n > 50)\n",
+        "limits: {files: 100}\n",
+    )
+    assert held.out == "ENOSPC True\n", held
+
+
+def test_endless_output_is_cut_and_a_little_is_not(python):
+    held = python("while True: print('y'*1000)", "limits: {output: 100KiB, wall: 30s}\n")
+    assert held.code == 137
+    assert held.receipt["result"]["reason"] == "output"
+    assert len(held.out) == 100 * 1024
+    exact = python("import sys; sys.stdout.write('z'*(100*1024))", "limits: {output: 100KiB}\n")
+    assert (exact.code, len(exact.out)) == (0, 100 * 1024)
+
+
+def test_processor_time_of_the_whole_tree_is_held(python):
+    held = python(
+        "import os\nfor _ in range(3):\n if os.fork()==0: break\nwhile True: pass",
+        "limits: {cpu_time: 1s, wall: 40s, cpu: 2}\n",
+    )
+    assert held.code == 137
+    assert held.receipt["result"]["reason"] == "cpu_time"
+
+
+def test_open_descriptors_are_held(python):
+    held = python(
+        "import errno, os\nfds=[]\ntry:\n while True: fds.append(os.open('/dev/null',0))\n"
+        "except OSError as e: print(errno.errorcode[e.errno], len(fds) < 64)\n",
+        "limits: {open_files: 64}\n",
+    )
+    assert held.out == "EMFILE True\n"

@@ -1,0 +1,115 @@
+"""Goal: still be there afterwards. Twin: while the program runs, its children do too."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tests.conftest import HEAD, PYTHON, REMIT
+
+pytestmark = pytest.mark.kernel
+
+_MARK = "remit-test-survivor"
+
+
+def _alive(mark: str) -> list[str]:
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/cmdline", "rb") as file:
+                if mark.encode() in file.read() and int(pid) != os.getpid():
+                    found.append(pid)
+        except OSError:
+            continue
+    return found
+
+
+def test_daemons_and_stopped_processes_die_with_their_sandbox(python):
+    mark = f"{_MARK}-{os.getpid()}-a"
+    held = python(
+        "import os, signal, subprocess, sys, time\n"
+        f"sleep=[sys.executable,'-c','import time; time.sleep(60)', {mark!r}]\n"
+        "subprocess.Popen(sleep, start_new_session=True)\n"
+        "if os.fork()==0:\n os.setsid()\n if os.fork()==0: os.execv(sleep[0], sleep)\n os._exit(0)\n"
+        "p=subprocess.Popen(sleep); os.kill(p.pid, signal.SIGSTOP); time.sleep(0.5)\n"
+        f"n=sum({mark!r} in open(f'/proc/{{d}}/cmdline').read() for d in os.listdir('/proc') if d.isdigit() and d != str(os.getpid()))\n"
+        "print('alive inside', n)\n"
+    )
+    assert held.out == "alive inside 3\n", held
+    assert _alive(mark) == []
+    assert held.receipt["teardown"]["nothing_remains"]
+
+
+def test_orphans_are_reaped_and_no_zombie_is_left(python):
+    held = python(
+        "import os, time\n"
+        "for _ in range(20):\n"
+        " if os.fork()==0:\n  if os.fork()==0: time.sleep(0.05); os._exit(0)\n  os._exit(0)\n"
+        " os.wait()\n"
+        "time.sleep(0.6)\n"
+        "print(sum(d.isdigit() for d in os.listdir('/proc')))\n"
+    )
+    assert held.out == "2\n", held  # the init and the program
+
+
+@pytest.mark.parametrize("victim", ["python", "launcher"])
+def test_kill_9_of_a_supervisor_leaves_nothing(tmp_path, needs, victim):
+    needs("userns")
+    mark = f"{_MARK}-{os.getpid()}-{victim}"
+    (tmp_path / "remit.yaml").write_text(HEAD + PYTHON)
+    command = [
+        *REMIT, "run", "-q", "--remit", "remit.yaml", "--", sys.executable, "-c",
+        "import time; print('up', flush=True); time.sleep(60)", mark,
+    ]  # fmt: skip
+    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"up\n"
+    pid = process.pid
+    if victim == "launcher":
+        (child,) = open(f"/proc/{pid}/task/{pid}/children").read().split()
+        pid = int(child)
+    os.kill(pid, signal.SIGKILL)
+    process.stdout.close()
+    process.wait(20)
+    end = time.monotonic() + 10
+    while _alive(mark) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert _alive(mark) == []
+
+
+def test_sigterm_lets_the_program_say_goodbye_and_then_ends_it(tmp_path, needs):
+    needs("userns")
+    (tmp_path / "remit.yaml").write_text(HEAD + PYTHON)
+    code = (
+        "import signal, time\n"
+        "signal.signal(signal.SIGTERM, lambda *_: print('bye', flush=True))\n"
+        "print('up', flush=True)\n"
+        "while True: time.sleep(1)\n"
+    )
+    process = subprocess.Popen(
+        [*REMIT, "run", "-q", "--receipt", "r.json", "--remit", "remit.yaml", "--", sys.executable, "-c", code],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "up\n"
+    process.send_signal(signal.SIGTERM)
+    assert process.communicate(timeout=20)[0] == "bye\n"
+    assert process.returncode == 137
+    assert json.loads((tmp_path / "r.json").read_text())["result"]["reason"] == "killed"
+
+
+def test_the_cgroups_of_a_sandbox_are_gone(python, needs):
+    needs("cgroup")
+    held = python("print(open('/proc/self/cgroup').read())")
+    assert held.receipt["teardown"]["cgroups_left"] == []
+    name = held.receipt["sandbox"]
+    for parent, folders, _ in os.walk("/sys/fs/cgroup"):
+        assert name not in folders, parent
