@@ -1,0 +1,37 @@
+# The front door for people; CI calls the same.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+REMIT_LAUNCHER ?=
+
+.PHONY: test lint build bench launcher clean
+
+$(BIN)/remit: pyproject.toml launcher/Cargo.toml $(shell find launcher/src launcher/seccomp launcher/build.rs src remit.data -type f -not -name '*.pyc')
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --upgrade pip
+	$(BIN)/pip install --quiet --group test --group lint
+	$(BIN)/pip install --quiet '.[example]'
+	touch $@
+
+build: $(BIN)/remit
+
+## all tests: the launcher's own, then everything in tests/
+test: build
+	cargo test --quiet --manifest-path launcher/Cargo.toml
+	$(BIN)/python -m pytest
+
+## formatters and linters, of both languages, and the direction of imports
+lint: build
+	cargo fmt --manifest-path launcher/Cargo.toml --check
+	cargo clippy --quiet --manifest-path launcher/Cargo.toml --all-targets -- -D warnings
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+## ratios against peers that are installed (bubblewrap), in one run
+bench: build
+	$(BIN)/python bench/run.py
+
+clean:
+	rm -rf $(VENV) launcher/target
