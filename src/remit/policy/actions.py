@@ -1,5 +1,8 @@
-"""What an agent may try. Rules of this room: pure values; paths absolute and as seen inside. Named tuples, so two actions
-of different kinds may compare equal: ask for the type first."""
+"""What an agent may try.
+
+Rules of this room: pure values; paths absolute and as seen inside. Named tuples, since every start pays for these
+definitions; so two actions of different kinds may compare equal: ask for the type first.
+"""
 
 from __future__ import annotations
 

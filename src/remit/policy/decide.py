@@ -9,10 +9,10 @@ Rules of this room:
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from remit.policy import destinations
 from remit.policy.actions import (
     Action,
     CallTool,
@@ -26,7 +26,7 @@ from remit.policy.actions import (
     Task,
     UseCredential,
 )
-from remit.policy.model import NetworkRule, Remit, ToolRule
+from remit.policy.model import Remit, ToolRule
 from remit.policy.view import View
 
 _ABSENT = "builtin.absent"
@@ -55,127 +55,143 @@ def _deny(rule: str, reason: str) -> Decision:
 
 
 def decide(remit: Remit, action: Action, view: View, task: Task | None = None) -> Decision:
-    """Never raises: a fault in here is a denial."""
+    """Never raises: a fault in here is a denial. `task` is not looked at yet."""
     try:
         rule = _RULES.get(type(action))
         if rule is None:
             return _deny(_FAULT, f"{type(action).__name__} is no known action")
         return rule(remit, action, view)
     except Exception as error:
-        return _deny(_FAULT, f"the decision failed, which denies: {type(error).__name__}: {error}")
+        # Of the error its kind alone: its words may be another's, and could fail again in being said.
+        return _deny(_FAULT, f"the decision failed, which denies: {type(error).__name__}")
 
 
-def _clean(path: str) -> bool:
-    return path.startswith("/") and "\0" not in path and not {"..", "."} & set(path.split("/"))
+def _clean(path: str) -> str | None:
+    """`path` with doubled and trailing slashes and '.' taken out, which mean nothing to the kernel; None if it is not
+    absolute or has '..', which does mean something where links are."""
+    parts = [part for part in path.split("/") if part not in ("", ".")]
+    if not path.startswith("/") or "\0" in path or ".." in parts:
+        return None
+    return "/" + "/".join(parts)
 
 
 def _exec(remit: Remit, action: Exec, view: View) -> Decision:
-    if not _clean(action.path):
+    path = _clean(action.path)
+    if path is None:
         return _deny(_FAULT, f"{action.path!r} is not an absolute, normalised path")
-    place = view.place(action.path)
+    place = view.place(path)
     if place is None:
-        return _deny("process.exec", f"{action.path} does not exist inside: process.exec does not bring it in")
+        return _deny("process.exec", f"{path} does not exist inside: process.exec does not bring it in")
     if place.hidden:
-        return _deny(place.rule, f"{action.path} is masked")
+        return _deny(place.rule, f"{path} is masked by {place.rule}")
     if not place.execute:
         reason = "code there may not run" if place.write else "it is data here, not a program"
         rule = "process.work_code" if place.write else place.rule
-        return _deny(rule, f"{action.path} is not executable inside: {reason}")
+        return _deny(rule, f"{path} is not executable inside: {reason}")
+    if place.tree and path == place.path:
+        return _deny(place.rule, f"{path} is a directory")
     return _allow(place.rule, f"{place.path} is executable by {place.rule}")
 
 
 def _open(remit: Remit, action: OpenFile, view: View) -> Decision:
-    if not _clean(action.path):
+    path = _clean(action.path)
+    if path is None:
         return _deny(_FAULT, f"{action.path!r} is not an absolute, normalised path")
-    place = view.place(action.path)
+    place = view.place(path)
     if place is None:
-        return _deny(_ABSENT, f"{action.path} does not exist inside: no rule brings it in")
+        return _deny(_ABSENT, f"{path} does not exist inside: no rule brings it in")
     if place.hidden:
-        return _deny(place.rule, f"{action.path} is masked by {place.rule}")
+        return _deny(place.rule, f"{path} is masked by {place.rule}")
     if action.write and not place.write:
         return _deny(place.rule, f"{place.path} is read-only inside")
     return _allow(place.rule, f"{place.path} is {'writable' if action.write else 'readable'} by {place.rule}")
 
 
-def _embeds(address: ipaddress.IPv6Address) -> bool:
-    """An IPv6 address that means an IPv4 one to some translator on the way."""
-    nat64 = ipaddress.IPv6Network("64:ff9b::/96")
-    return bool(address.ipv4_mapped or address.sixtofour or address.teredo) or address in nat64
-
-
 def _connect(remit: Remit, action: Connect, view: View) -> Decision:
     shown = f"{action.address} port {action.port}"
-    address = ipaddress.ip_address(action.address.partition("%")[0])
-    mapped = getattr(address, "ipv4_mapped", None) or address
-    # Connecting to the unspecified address is connecting to oneself, on Linux.
-    if mapped.is_loopback or mapped.is_unspecified:
-        return _allow(_LOOPBACK, f"{shown} is the sandbox's own loopback")
-    if isinstance(address, ipaddress.IPv6Address) and _embeds(address):
-        return _deny("network.allow", f"{shown} hides an IPv4 address in an IPv6 one")
-    if not 0 < action.port < 65536:
+    address = destinations.address(action.address)
+    if address is None:
+        return _deny(_FAULT, f"{action.address!r} is no IP address")
+    if not 0 <= action.port < 65536:
         return _deny(_FAULT, f"{action.port} is no port")
+    if destinations.is_own(address):
+        return _allow(_LOOPBACK, f"{shown} is the sandbox's own loopback")
+    if destinations.embeds_ipv4(address):
+        return _deny("network.allow", f"{shown} hides an IPv4 address in an IPv6 one")
     for i, rule in enumerate(remit.network):
-        if rule.cidr and address in ipaddress.ip_network(rule.cidr) and action.port in rule.ports:
+        if action.port in rule.ports and destinations.in_network(rule.cidr, address):
             return _allow(f"network.allow[{i}]", f"{shown} is within {rule.cidr}")
-    return _deny("network.allow", f"{shown} is not granted: the sandbox has loopback alone")
+    return _deny("network.allow", f"{shown} is not granted: {_beyond(remit)}")
 
 
 def _connect_unix(remit: Remit, action: ConnectUnix, view: View) -> Decision:
     if action.path.startswith("@"):
         return _allow(_LOOPBACK, "abstract sockets are those of the sandbox's own network namespace")
     decision = _open(remit, OpenFile(action.path, write=True), view)
-    return decision if decision.allowed else _deny(decision.rule, f"{action.path} is no socket of this sandbox")
+    if decision.allowed:
+        return decision
+    return _deny(decision.rule, f"{action.path} is no socket of this sandbox")
 
 
-def _host_matches(rule: NetworkRule, host: str) -> bool:
-    name = host.rstrip(".").lower()
-    pattern = rule.host.lower()
-    if pattern.startswith("*."):
-        return name.endswith(pattern[1:]) and name != pattern[2:]
-    return bool(pattern) and name == pattern
+def _beyond(remit: Remit) -> str:
+    """What there is beyond loopback, for the reason of a denial."""
+    if not remit.network:
+        return "the sandbox has loopback alone"
+    return "network.allow has " + ", ".join(rule.host or rule.cidr for rule in remit.network)
 
 
 def _resolve(remit: Remit, action: ResolveName, view: View) -> Decision:
-    if action.name in ("localhost", "remit"):
-        return _allow(_LOOPBACK, f"{action.name} is the sandbox itself")
+    name = destinations.name(action.name)
+    if name is None:
+        return _deny(_FAULT, f"{action.name!r} is no name of a host")
+    if name in ("localhost", "remit"):
+        return _allow(_LOOPBACK, f"{name} is the sandbox itself")
     for i, rule in enumerate(remit.network):
-        if _host_matches(rule, action.name):
-            return _allow(f"network.allow[{i}]", f"{action.name} matches {rule.host}")
-    return _deny("network.allow", f"{action.name} is not granted: no name is resolved")
+        if destinations.host_matches(rule.host, name):
+            return _allow(f"network.allow[{i}]", f"{name} matches {rule.host}")
+    return _deny("network.allow", f"{name} is not granted: {_beyond(remit)}")
 
 
 def _http(remit: Remit, action: HttpRequest, view: View) -> Decision:
-    if not _clean(action.path.partition("?")[0]):
-        return _deny(_FAULT, f"{action.path!r} is not a normalised path")
+    host, path = destinations.name(action.host), destinations.http_path(action.path)
+    if host is None:
+        return _deny(_FAULT, f"{action.host!r} is no name of a host")
+    if path is None:
+        return _deny(_FAULT, f"{action.path!r} is a path that two servers could read in two ways")
     near = ""
     for i, rule in enumerate(remit.network):
-        if not _host_matches(rule, action.host) or action.port not in rule.ports:
+        if not destinations.host_matches(rule.host, host) or action.port not in rule.ports:
             continue
         if rule.methods and action.method not in rule.methods:
             near = f"{action.method} is not among {', '.join(rule.methods)}"
-        elif rule.paths and not _globs(rule.paths, action.path.partition("?")[0]):
-            near = f"{action.path} matches none of {', '.join(rule.paths)}"
+        elif rule.paths and not _globs(rule.paths, path):
+            near = f"{path} matches none of {', '.join(rule.paths)}"
         else:
-            return _allow(f"network.allow[{i}]", f"{action.method} {action.host}{action.path}")
-    return _deny("network.allow", near or f"{action.host} port {action.port} is not granted")
+            return _allow(f"network.allow[{i}]", f"{action.method} {host}{path} matches {rule.host}")
+    return _deny("network.allow", near or f"{host} port {action.port} is not granted: {_beyond(remit)}")
 
 
 def _tool_matches(rules: tuple[ToolRule, ...], action: CallTool) -> int | None:
-    from fnmatch import fnmatchcase
+    import re
 
     for i, rule in enumerate(rules):
-        if rule.server == action.server and fnmatchcase(action.tool, rule.tool):
+        pattern = ".*".join(map(re.escape, rule.tool.split("*")))
+        if rule.server == action.server and re.fullmatch(pattern, action.tool, re.DOTALL):
             return i
     return None
 
 
 def _tool(remit: Remit, action: CallTool, view: View) -> Decision:
     shown = f"{action.server}/{action.tool}"
-    for verdict, rules in (("deny", remit.tools.deny), ("ask", remit.tools.ask), ("allow", remit.tools.allow)):
+    allowed = _tool_matches(remit.tools.allow, action)
+    # `deny` and `ask` take away from `allow`; were `ask` a grant of its own, a child could grant by asking.
+    for verdict, rules in (("deny", remit.tools.deny), ("ask", remit.tools.ask)):
         at = _tool_matches(rules, action)
-        if at is not None:
+        if at is not None and (verdict == "deny" or allowed is not None):
             return Decision(verdict, f"tools.{verdict}[{at}]", f"{shown} matches {rules[at].tool}")
-    return _deny("tools.allow", f"{shown} is not granted")
+    if allowed is None:
+        return _deny("tools.allow", f"{shown} is not granted")
+    return _allow(f"tools.allow[{allowed}]", f"{shown} matches {remit.tools.allow[allowed].tool}")
 
 
 def _credential(remit: Remit, action: UseCredential, view: View) -> Decision:
@@ -192,12 +208,12 @@ def _globs(patterns: tuple[str, ...], path: str) -> bool:
 
 
 def _keep(remit: Remit, action: KeepFile, view: View) -> Decision:
-    if action.path.startswith("/") or "\0" in action.path or {"..", "."} & set(action.path.split("/")):
+    if "\0" in action.path or {"", ".", ".."} & set(action.path.split("/")):
         return _deny(_FAULT, f"{action.path!r} does not stay below the work directory")
     if action.kind not in ("file", "directory"):
         return _deny("state.keep", f"{action.path} is a {action.kind}: only files and directories are kept")
-    if action.size > remit.limits.disk:
-        return _deny("limits.disk", f"{action.path} claims {action.size} bytes, more than the disk it was written on")
+    if not 0 <= action.size <= remit.limits.disk:
+        return _deny("limits.disk", f"{action.path} claims {action.size} bytes, more than limits.disk lets be written")
     for i, pattern in enumerate(remit.state.keep):
         if _globs((pattern,), action.path):
             return _allow(f"state.keep[{i}]", f"{action.path} matches {pattern}")

@@ -1,93 +1,208 @@
-"""An effective remit in plain words, section by section, for `remit explain`. Pure."""
+"""An effective remit in plain words, section by section, for `remit explain`. Pure.
+
+Each line carries the id of the rule that `decide` would name, so that what is read here and what is said at a denial
+are found in one another.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from remit.policy import bases
 from remit.policy.model import Effective, Remit
 from remit.policy.units import show_duration, show_size
 
 Section = tuple[str, tuple[str, ...]]
 """A boundary and its lines."""
 
-_INTERPRETERS = ("python", "node", "sh", "bash", "dash", "perl", "ruby", "awk", "make", "git", "env", "find", "xargs")
+
+class Line(NamedTuple):
+    """One sentence and the rule that it speaks of."""
+
+    boundary: str
+    rule: str
+    text: str
+
+
+_INTERPRETERS = {
+    "python": "Python code",
+    "node": "JavaScript",
+    "npm": "the scripts of packages",
+    "npx": "the scripts of packages",
+    "sh": "shell scripts",
+    "bash": "shell scripts",
+    "dash": "shell scripts",
+    "perl": "Perl code",
+    "ruby": "Ruby code",
+    "awk": "awk programs",
+    "make": "the commands of makefiles",
+    "git": "git's hooks and aliases",
+    "java": "Java code",
+}
+_STARTERS = ("env", "find", "xargs", "tar", "sed", "timeout", "nice")
 _WORK_CODE = {
-    "none": "Code in the work directory can't be executed (an interpreter can still read it).",
+    "none": "Code in the work directory can't be executed by its name; an interpreter can still read it.",
     "install": "The work directory is not executable; dependencies come from the environment's own packages.",
-    "run": "Code in the work directory may run: that equals granting an interpreter.",
+    "run": "Code in the work directory, in /tmp and in the home directory may run: that equals an interpreter.",
+}
+_OBSERVE = {
+    "none": "No attempts are recorded.",
+    "exec+connect": "Programs started and connections tried are recorded.",
+    "open": "Programs started, connections tried and every path opened are recorded.",
+}
+_TIERS = {
+    "full": "Only hosts that enforce everything run it (tier full).",
+    "delegated": "Hosts with hard limits run it (tier delegated or better).",
+    "partial": "Any host runs it, also one whose limits are only watched (tier partial).",
 }
 
 
 def describe(effective: Effective) -> tuple[Section, ...]:
-    """Each boundary with what it grants, in sentences."""
+    """Each boundary with its sentences, the rule before each that has one of its own."""
+    sections: dict[str, list[str]] = {}
+    for line in lines(effective):
+        own = line.rule not in (line.boundary, "")
+        sections.setdefault(line.boundary, []).append(f"{line.rule}: {line.text}" if own else line.text)
+    return tuple((boundary, tuple(said)) for boundary, said in sections.items())
+
+
+def as_data(effective: Effective) -> list[dict[str, Any]]:
+    """The same, JSON-ready: `[{"boundary", "rule", "text"}]`."""
+    return [line._asdict() for line in lines(effective)]
+
+
+def lines(effective: Effective) -> Iterator[Line]:
+    """Every sentence, boundary after boundary."""
     remit = effective.remit
-    return (
-        ("process", tuple(_process(remit))),
-        ("filesystem", tuple(_filesystem(remit))),
-        ("network", ("Loopback of its own; nothing else can be reached.",)),
-        ("tools", ("No tool can be called.",)),
-        ("credentials", ("None are held.",)),
-        ("state", tuple(_state(remit))),
-        ("limits", tuple(_limits(remit))),
-        ("host", tuple(_host(effective))),
-    )
+    yield from _process(remit)
+    yield from _filesystem(remit)
+    yield from _network(remit)
+    yield from _tools(remit)
+    yield from _credentials(remit)
+    yield from _state(remit)
+    yield from _limits(remit)
+    yield from _host(effective)
+    yield from _bases(effective)
 
 
-def _process(remit: Remit) -> list[str]:
+def _program(entry: str) -> str:
+    name = entry.removesuffix("?").rsplit("/", 1)[-1]
+    return name.rstrip("0123456789.") or name
+
+
+def _process(remit: Remit) -> Iterator[Line]:
     process = remit.process
     if not process.exec:
-        return ["Nothing may run: process.exec is empty."]
-    lines = [f"May run: {', '.join(process.exec)}. No other program exists inside."]
-    if any(entry.removesuffix("?").rsplit("/", 1)[-1].startswith(_INTERPRETERS) for entry in process.exec):
-        lines.append(
-            "An interpreter is among them: it runs any code it can read, "
-            "so what bounds it is the other boundaries, not this list."
+        yield Line("process", "process.exec", "Nothing may run: no program is named.")
+        return
+    always = ", ".join(entry for entry in process.exec if not entry.endswith("?"))
+    perhaps = ", ".join(entry[:-1] for entry in process.exec if entry.endswith("?"))
+    named = "; where the host has them: ".join(filter(None, (always or "nothing for certain", perhaps)))
+    yield Line("process", "process.exec", f"May run {named}. No other program exists inside.")
+    runs = {_program(e): _INTERPRETERS[_program(e)] for e in process.exec if _program(e) in _INTERPRETERS}
+    if runs:
+        what = ", ".join(dict.fromkeys(runs.values()))
+        text = (
+            f"Interpreters are among them ({', '.join(runs)}): they run any code that they can read or are handed "
+            f"({what}). This list bounds which programs start; what their code does is bounded by the other boundaries."
         )
-    lines.append(_WORK_CODE[process.work_code])
+        yield Line("process", "process.exec", text)
+    starters = [name for name in map(_program, process.exec) if name in _STARTERS]
+    if starters:
+        text = f"Programs that start others are among them ({', '.join(starters)}): only what is in this list."
+        yield Line("process", "process.exec", text)
+    yield Line("process", "process.work_code", _WORK_CODE[process.work_code])
     if process.memfd:
-        lines.append("Files in memory (memfd) are allowed, and they can be executed.")
-    if process.env_set or process.env_pass:
-        names = [*process.env_set, *(f"{name} (the caller's)" for name in process.env_pass)]
-        lines.append(f"Environment: {', '.join(names)}, and what its programs need. Nothing else passes.")
+        yield Line("process", "process.memfd", "Files in memory are allowed, and they can be executed.")
+    for name, value in process.env_set.items():
+        yield Line("process", "process.env.set", f"{name} is {value!r} in its environment.")
+    if process.env_pass:
+        yield Line("process", "process.env.pass", f"Of the caller's environment: {', '.join(process.env_pass)}.")
     else:
-        lines.append("Nothing of the caller's environment passes.")
-    return lines
+        yield Line("process", "process.env.pass", "Nothing of the caller's environment passes.")
 
 
-def _filesystem(remit: Remit) -> list[str]:
+def _filesystem(remit: Remit) -> Iterator[Line]:
     files = remit.filesystem
-    lines = []
     if files.work_from:
-        lines.append(f"/workspace is {files.work_from} with changes kept apart; the original is never written.")
+        text = f"/workspace is {files.work_from} with changes kept apart; the original is never written."
+        yield Line("filesystem", "filesystem.work", text)
     else:
-        lines.append("/workspace is empty and writable; /tmp and the home directory too.")
-    lines += [f"Reads {grant.to} (from {grant.source})." for grant in files.read]
+        yield Line(
+            "filesystem", "builtin.work", "/workspace starts empty; it, /tmp and the home directory are writable."
+        )
+    for i, grant in enumerate(files.read):
+        origin = f" ({grant.source} of the host)" if grant.source != grant.to else ""
+        yield Line("filesystem", f"filesystem.read[{i}]", f"{grant.to}{origin} can be read.")
     if files.deny:
-        lines.append(f"Never readable, even where granted: {', '.join(files.deny)}.")
-    lines.append("Nothing else of the host exists inside.")
-    return lines
+        text = f"Never readable, even where granted: {', '.join(files.deny)}."
+        yield Line("filesystem", "filesystem.deny", text)
+    yield Line("filesystem", "builtin.absent", "Nothing else of the host exists inside.")
 
 
-def _state(remit: Remit) -> list[str]:
+def _network(remit: Remit) -> Iterator[Line]:
+    yield Line("network", "builtin.loopback", "A loopback of its own, with nothing of the host's on it.")
+    for i, rule in enumerate(remit.network):
+        limits = f", only {' '.join(rule.methods)}" if rule.methods else ""
+        limits += f", only {' '.join(rule.paths)}" if rule.paths else ""
+        ports = ", ".join(map(str, rule.ports))
+        yield Line("network", f"network.allow[{i}]", f"{rule.host or rule.cidr} on port {ports}{limits}.")
+    yield Line("network", "network.allow", "Nothing else can be reached, and no other name is resolved.")
+
+
+def _tools(remit: Remit) -> Iterator[Line]:
+    said = {"allow": "may be called", "ask": "waits for a person each time", "deny": "may not be called"}
+    for kind, text in said.items():
+        for i, rule in enumerate(getattr(remit.tools, kind)):
+            yield Line("tools", f"tools.{kind}[{i}]", f"{rule.tool} of {rule.server} {text}.")
+    if not remit.tools.allow:
+        yield Line("tools", "tools.allow", "No tool can be called.")
+
+
+def _credentials(remit: Remit) -> Iterator[Line]:
+    for i, grant in enumerate(remit.credentials):
+        where = f" for {', '.join(grant.hosts)}" if grant.hosts else ""
+        text = f"{grant.name}{where}, for {show_duration(grant.ttl_ms)} at a time."
+        yield Line("credentials", f"credentials.use[{i}]", text)
+    if not remit.credentials:
+        yield Line("credentials", "credentials.use", "None are held.")
+
+
+def _state(remit: Remit) -> Iterator[Line]:
     if not remit.state.keep:
-        return ["Nothing is kept: all that is written is destroyed at the end."]
-    return [f"Kept at the end, into {remit.state.to}: {', '.join(remit.state.keep)}. The rest is destroyed."]
+        yield Line("state", "state.keep", "Nothing is kept: all that is written is destroyed at the end.")
+        return
+    for i, pattern in enumerate(remit.state.keep):
+        yield Line("state", f"state.keep[{i}]", f"{pattern} is copied to {remit.state.to} at the end.")
+    yield Line("state", "state.keep", "The rest is destroyed. Links and devices are never kept.")
 
 
-def _limits(remit: Remit) -> list[str]:
+def _limits(remit: Remit) -> Iterator[Line]:
     limits = remit.limits
     cpu = f"{limits.cpu:g} processor{'s' if limits.cpu != 1 else ''}"
-    total = f", {show_duration(limits.cpu_time_ms)} of it in all" if limits.cpu_time_ms else ""
-    return [
+    total = f", {show_duration(limits.cpu_time_ms)} of processor time in all" if limits.cpu_time_ms else ""
+    for text in (
         f"{cpu}{total}; {show_size(limits.memory)} of memory; {limits.processes} processes.",
         f"{show_duration(limits.wall_ms)} on the clock; {show_size(limits.output)} of output.",
         f"{show_size(limits.disk)} in {limits.files} files written; {limits.open_files} open at once.",
-    ]
+    ):
+        yield Line("limits", "limits", text)
 
 
-def _host(effective: Effective) -> list[str]:
+def _host(effective: Effective) -> Iterator[Line]:
     remit = effective.remit
-    lines = [f"Runs on hosts of tier {remit.least_tier} or better. Recorded: {remit.observe}."]
+    yield Line("host", "least_tier", _TIERS[remit.least_tier])
+    yield Line("host", "observe", _OBSERVE[remit.observe])
     if remit.labels:
-        lines.append(f"Data: {', '.join(remit.labels)}.")
+        yield Line("host", "labels", f"The data in its reach: {', '.join(remit.labels)}.")
     if effective.widened:
-        lines.append(f"Widened over its base, by its own word: {', '.join(effective.widened)}.")
-    return lines
+        text = f"Grants more than its base, by its own word: {', '.join(effective.widened)}."
+        yield Line("host", "unsafe_widen", text)
+
+
+def _bases(effective: Effective) -> Iterator[Line]:
+    for source in effective.sources:
+        name = source.removeprefix("built-in ")
+        if name != source and bases.reasons(name):
+            yield Line("bases", name, bases.reasons(name))

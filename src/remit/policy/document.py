@@ -29,8 +29,7 @@ _WORDS: dict[str, Any] = {"": None, "~": None, "null": None, "true": True, "fals
 _UNFIT = re.compile(
     # Controls, lone surrogates and non-characters; NEL, LS and PS, which end a line (and a comment) for the parser and
     # not for an editor; and the marks that reorder text, so that a reviewer would read something else than is enforced.
-    "[^\t\n\r\x20-\x7e\xa0-\ud7ff\ue000-\ufdcf\ufdf0-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]"
-    "|[\u2028\u2029\u202a-\u202e\u2066-\u2069]"
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufdd0-\ufdef\ufeff\ufffe\uffff]"
 )
 
 
@@ -44,9 +43,7 @@ class Document:
     places: dict[Path, tuple[int, int]] = field(repr=False)
     keys: dict[Path, tuple[int, int]] = field(repr=False)
 
-    def problem(
-        self, path: Path, code: str, message: str, hint: str | None = None, *, key: bool = False
-    ) -> Problem:
+    def problem(self, path: Path, code: str, message: str, hint: str | None = None, *, key: bool = False) -> Problem:
         """A problem at the value (or the key) at `path`, or at the nearest thing above it that has a place."""
         places = self.keys if key else self.places
         at = path
@@ -96,7 +93,7 @@ def _text(text: str | bytes, source: str) -> str:
         try:
             text = text.decode("utf-8")
         except UnicodeDecodeError as error:
-            before = text[: error.start]
+            before = error.object[: error.start]
             line, column = before.count(b"\n") + 1, error.start - before.rfind(b"\n")
             raise fail(line, column, "E_ENCODING", "the file is not UTF-8", "save it as UTF-8") from error
     text = text.removeprefix("\ufeff")

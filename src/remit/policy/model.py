@@ -1,7 +1,8 @@
 """A remit, parsed: frozen values with units resolved and paths absolute.
 
-Rules of this room: pure; named tuples, since every start pays for these definitions. `Remit` is always *effective* (bases folded in, defaults filled): nothing downstream asks what
-an absent field means. Sizes are bytes, times milliseconds.
+Rules of this room: pure; named tuples, since every start pays for these definitions. `Remit` is always *effective*
+(bases folded in, defaults filled): nothing downstream asks what an absent field means. Sizes are bytes, times
+milliseconds.
 """
 
 from __future__ import annotations
@@ -17,13 +18,16 @@ MIB = 1024 * 1024
 
 
 class ReadGrant(NamedTuple):
-    """A read-only input: `source` on the host (absolute), `to` inside (absolute)."""
+    """A read-only input: `source` on the host (absolute; its document's directory is already in it), `to` inside
+    (absolute)."""
 
     source: str
     to: str
 
 
 class Process(NamedTuple):
+    """`exec` as written, a trailing ? kept. `work_code`: none, install or run."""
+
     exec: tuple[str, ...] = ()
     work_code: str = "none"
     memfd: bool = False
@@ -50,18 +54,25 @@ class NetworkRule(NamedTuple):
 
 
 class ToolRule(NamedTuple):
+    """`tool`: a name in which * stands for any part."""
+
     server: str
     tool: str
 
 
 class Tools(NamedTuple):
+    """`deny` and `ask` speak of what `allow` covers: neither grants anything by itself."""
+
     allow: tuple[ToolRule, ...] = ()
     deny: tuple[ToolRule, ...] = ()
     ask: tuple[ToolRule, ...] = ()
 
 
 class CredentialGrant(NamedTuple):
+    """`hosts` empty: wherever the network boundary allows."""
+
     name: str
+    provider: str = "env"
     ttl_ms: int = 600_000
     hosts: tuple[str, ...] = ()
 
@@ -132,7 +143,7 @@ class Remit(NamedTuple):
         )
         body["tools"] = Tools(*(tuple(ToolRule(**rule) for rule in tools[k]) for k in ("allow", "deny", "ask")))
         body["credentials"] = tuple(
-            CredentialGrant(c["name"], c["ttl_ms"], tuple(c["hosts"])) for c in body["credentials"]
+            CredentialGrant(c["name"], c["provider"], c["ttl_ms"], tuple(c["hosts"])) for c in body["credentials"]
         )
         body["state"] = State(tuple(body["state"]["keep"]), body["state"]["to"])
         body["limits"] = Limits(**body["limits"])

@@ -5,25 +5,27 @@ Rules of this room: pure. Paths are computed on text; whether they exist is foun
 
 from __future__ import annotations
 
-import posixpath
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from remit.errors import PolicyError, Problem
-from remit.policy import units
-from remit.policy.document import Document, Path
-from remit.policy.model import WORK, CredentialGrant, NetworkRule, ReadGrant, ToolRule
+from remit.policy import places, units
+from remit.policy.document import MAX_PROBLEMS, Document, Path
+from remit.policy.model import CredentialGrant, NetworkRule, ReadGrant, ToolRule
 
-_NOT_INPUTS = ("/", "/proc", "/sys", "/dev", "/etc", "/usr", "/home", "/tmp")  # noqa: S108
-"""Whole directories that the root itself is made of, or that hold everybody's; parts of them can be granted."""
-_NEVER = ("/proc", "/sys", "/dev")
-"""Below these, nothing: they are the kernel's."""
+_KIB, _MIB, _TIB = 1024, 1024**2, 1024**4
+_DAY = 86_400_000
+
+_SIZES = {"memory": (8 * _MIB, 64 * _TIB), "disk": (64 * _KIB, 64 * _TIB), "output": (1, 64 * _TIB)}
+"""Least and most, in bytes. Below the least no program starts; above the most the kernel's own counters give up."""
+_TIMES = {"wall": (10, 30 * _DAY), "cpu_time": (10, 30 * _DAY)}
+"""Least and most, in milliseconds. Starting alone takes a few; nothing that is one task lasts a month."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A field's value and where it was said."""
+    """A field's value and where it was said. `path`: its place in `document`."""
 
     value: Any
     document: Document
@@ -38,139 +40,171 @@ Parts = dict[str, Entry]
 
 
 def parts(document: Document, directory: str | None, home: str) -> Parts:
-    """`directory`: what relative paths are relative to; None for a built-in base, which names no paths.
-    Raises `PolicyError` for paths that can't be meant."""
-    found: Parts = {}
-    problems: list[Problem] = []
+    """`directory`: what relative paths are relative to; None for a built-in base, which names no relative paths.
+    Raises `PolicyError` for what the schema can't see: paths and amounts that can't be meant."""
+    reading = _Reading(document, directory, home)
+    reading.top()
+    reading.process()
+    reading.filesystem()
+    reading.later()
+    reading.state()
+    reading.limits()
+    if reading.problems:
+        ordered = sorted(reading.problems, key=lambda p: (p.line, p.column))
+        raise PolicyError(tuple(ordered[:MAX_PROBLEMS]))
+    return reading.found
 
-    def put(name: str, path: Path, value: Any) -> None:
-        found[name] = Entry(value, document, path)
 
-    def place(path: Path, text: str) -> str:
+class _Reading:
+    def __init__(self, document: Document, directory: str | None, home: str) -> None:
+        self.document = document
+        self.directory = directory
+        self.home = home
+        self.found: Parts = {}
+        self.problems: list[Problem] = []
+
+    def section(self, name: str) -> Mapping[str, Any]:
+        section: Mapping[str, Any] = self.document.data.get(name, {})
+        return section
+
+    def put(self, path: Path, value: Any) -> None:
+        self.found[".".join(str(step) for step in path)] = Entry(value, self.document, path)
+
+    def fault(self, path: Path, code: str, message: str, hint: str | None = None) -> None:
+        self.problems.append(self.document.problem(path, code, message, hint))
+
+    def place(self, path: Path, text: str) -> str | None:
+        """The absolute host path that `text` means; None once it was faulted."""
         try:
-            return absolute(text, directory, home)
+            return places.absolute(text, self.directory, self.home)
         except ValueError as error:
-            problems.append(document.problem(path, "E_PATH", str(error), "write ./name, /name or ~/name"))
-            return "/nonexistent"
+            self.fault(path, "E_PATH", str(error), "write ./name, /name or ~/name")
+            return None
 
-    data = document.data
-    for name in ("least_tier", "labels", "observe"):
-        if name in data:
-            put(name, (name,), tuple(data[name]) if isinstance(data[name], list) else data[name])
-    process: Mapping[str, Any] = data.get("process", {})
-    for key in ("exec", "work_code", "memfd"):
-        if key in process:
-            value = process[key]
-            put(f"process.{key}", ("process", key), tuple(value) if key == "exec" else value)
-    for key, value in process.get("env", {}).items():
-        put(f"process.env.{key}", ("process", "env", key), tuple(value) if key == "pass" else dict(value))
+    def top(self) -> None:
+        data = self.document.data
+        for name in ("least_tier", "observe"):
+            if name in data:
+                self.put((name,), data[name])
+        if "labels" in data:
+            self.put(("labels",), tuple(data["labels"]))
 
-    files: Mapping[str, Any] = data.get("filesystem", {})
-    if "read" in files:
-        grants = []
-        for i, item in enumerate(files["read"]):
-            at: Path = ("filesystem", "read", i)
-            grant = _read_grant(item, lambda text, at=at: place(at, text), directory)
-            reason = _bad_place(grant)
-            if reason:
-                problems.append(document.problem(at, "E_PATH", reason, "grant the part that is needed"))
-            grants.append(grant)
-        put("filesystem.read", ("filesystem", "read"), tuple(grants))
-    if "from" in files.get("work", {}):
-        at = ("filesystem", "work", "from")
-        source = place(at, files["work"]["from"])
-        if source == "/" or source.startswith(tuple(f"{d}/" for d in _NEVER)) or source in _NEVER:
-            problems.append(document.problem(at, "E_PATH", f"{source} can't lie below the work directory"))
-        put("filesystem.work.from", at, source)
-    if "deny" in files:
-        put("filesystem.deny", ("filesystem", "deny"), tuple(files["deny"]))
+    def process(self) -> None:
+        process = self.section("process")
+        for key in ("work_code", "memfd"):
+            if key in process:
+                self.put(("process", key), process[key])
+        if "exec" in process:
+            seen: set[str] = set()
+            for i, entry in enumerate(process["exec"]):
+                program = entry.removesuffix("?")
+                reason = places.bad_program(program)
+                if reason is None and program in seen:
+                    reason = f"{program} stands twice, once with a ? and once without"
+                if reason is not None:
+                    self.fault(("process", "exec", i), "E_PATH", reason, "write the program's own path")
+                seen.add(program)
+            self.put(("process", "exec"), tuple(process["exec"]))
+        env: Mapping[str, Any] = process.get("env", {})
+        if "set" in env:
+            self.put(("process", "env", "set"), dict(env["set"]))
+        if "pass" in env:
+            self.put(("process", "env", "pass"), tuple(env["pass"]))
 
-    if "allow" in data.get("network", {}):
-        rules = tuple(
-            NetworkRule(
-                r.get("host", ""),
-                r.get("cidr", ""),
-                tuple(r["ports"]),
-                tuple(r.get("methods", ())),
-                tuple(r.get("paths", ())),
-            )
-            for r in data["network"]["allow"]
-        )
-        put("network.allow", ("network", "allow"), rules)
-    for key in ("allow", "deny", "ask"):
-        if key in data.get("tools", {}):
-            tools = tuple(ToolRule(r["server"], r["tool"]) for r in data["tools"][key])
-            put(f"tools.{key}", ("tools", key), tools)
-    if "use" in data.get("credentials", {}):
-        grants_ = tuple(
-            CredentialGrant(c["name"], units.duration(c.get("ttl", "10m")), tuple(c.get("hosts", ())))
-            for c in data["credentials"]["use"]
-        )
-        put("credentials.use", ("credentials", "use"), grants_)
-    state: Mapping[str, Any] = data.get("state", {})
-    if "keep" in state:
-        for i, glob in enumerate(state["keep"]):
-            if glob.startswith("/") or ".." in glob.split("/"):
-                at = ("state", "keep", i)
-                message = f"{glob!r} does not stay below the work directory"
-                problems.append(document.problem(at, "E_PATH", message, "patterns are relative to /workspace"))
-        put("state.keep", ("state", "keep"), tuple(state["keep"]))
-    if "to" in state:
-        put("state.to", ("state", "to"), place(("state", "to"), state["to"]))
-    for key, value in data.get("limits", {}).items():
-        put(f"limits.{key}", ("limits", key), _limit(document, key, value, problems))
-    if problems:
-        raise PolicyError(tuple(problems))
-    return found
+    def filesystem(self) -> None:
+        files = self.section("filesystem")
+        if "read" in files:
+            grants: dict[str, ReadGrant] = {}
+            for i, item in enumerate(files["read"]):
+                at: Path = ("filesystem", "read", i)
+                source = self.place(at, item if isinstance(item, str) else item["from"])
+                if source is None:
+                    continue
+                if isinstance(item, str):
+                    grant = ReadGrant(source, places.appears_at(item, source, self.directory))
+                else:
+                    grant = ReadGrant(source, places.inside(item["to"]))
+                reason = places.bad_input(grant)
+                if reason is None and grant.to in grants:
+                    reason = f"two inputs can't both appear at {grant.to}"
+                if reason is not None:
+                    self.fault(at, "E_PATH", reason, "grant the part that is needed, at a place of its own")
+                grants[grant.to] = grant
+            self.put(("filesystem", "read"), tuple(grants.values()))
+        if "from" in files.get("work", {}):
+            at = ("filesystem", "work", "from")
+            source = self.place(at, files["work"]["from"])
+            if source is not None and places.of_the_system(source):
+                self.fault(at, "E_PATH", f"{source} can't lie below the work directory", "name a directory of yours")
+            self.put(at, source)
+        if "deny" in files:
+            for i, pattern in enumerate(files["deny"]):
+                if ".." in pattern.split("/"):
+                    message = f"{pattern!r} would match nothing: paths inside have no '..'"
+                    self.fault(("filesystem", "deny", i), "E_PATH", message, "start it with **/ or /")
+            self.put(("filesystem", "deny"), tuple(files["deny"]))
+
+    def later(self) -> None:
+        """What is in the schema and not enforced yet; `load` refuses it unless it is empty."""
+        if "allow" in self.section("network"):
+            at: Path = ("network", "allow")
+            self.put(at, tuple(_network_rule(rule) for rule in self.section("network")["allow"]))
+            for i, rule in enumerate(self.found["network.allow"].value):
+                reason = places.bad_network(rule.cidr)
+                if reason is not None:
+                    self.fault((*at, i, "cidr"), "E_VALUE", reason, "for example 10.0.0.0/8")
+        tools = self.section("tools")
+        for key in ("allow", "deny", "ask"):
+            if key in tools:
+                self.put(("tools", key), tuple(ToolRule(r["server"], r["tool"]) for r in tools[key]))
+        if "use" in self.section("credentials"):
+            self.put(("credentials", "use"), tuple(map(_credential, self.section("credentials")["use"])))
+
+    def state(self) -> None:
+        state = self.section("state")
+        if "keep" in state:
+            for i, pattern in enumerate(state["keep"]):
+                reason = places.bad_keep(pattern)
+                if reason is not None:
+                    self.fault(("state", "keep", i), "E_PATH", reason, "patterns are relative to /workspace")
+            self.put(("state", "keep"), tuple(state["keep"]))
+        if "to" in state:
+            at: Path = ("state", "to")
+            to = self.place(at, state["to"])
+            if to is not None and places.of_the_system(to):
+                self.fault(at, "E_PATH", f"nothing can be kept in {to}", "name a directory of yours")
+            self.put(at, to)
+
+    def limits(self) -> None:
+        for key, value in self.section("limits").items():
+            path: Path = ("limits", key)
+            amount: float
+            if key in _SIZES:
+                amount = units.size(value)
+                self.bounded(path, amount, _SIZES[key], units.show_size)
+            elif key in _TIMES:
+                amount = units.duration(value)
+                self.bounded(path, amount, _TIMES[key], units.show_duration)
+            else:
+                # 64.0 is a whole number to JSON Schema; it must not be another remit than 64.
+                amount = float(value) if key == "cpu" else int(value)
+            self.put(path, amount)
+
+    def bounded(self, path: Path, amount: float, bounds: tuple[int, int], show: Any) -> None:
+        least, most = bounds
+        name = ".".join(map(str, path))
+        if amount < least:
+            self.fault(path, "E_VALUE", f"{name}: {show(amount)} is less than {show(least)}, the least")
+        elif amount > most:
+            self.fault(path, "E_VALUE", f"{name}: {show(amount)} is more than {show(most)}, the most")
 
 
-def _limit(document: Document, key: str, value: Any, problems: list[Problem]) -> Any:
-    if key in ("memory", "disk", "output"):
-        number = units.size(value)
-        least = {"memory": 8 * 1024 * 1024, "disk": 64 * 1024, "output": 1}[key]
-        if number < least:
-            message = f"limits.{key}: {units.show_size(number)} is less than {units.show_size(least)}"
-            problems.append(document.problem(("limits", key), "E_VALUE", message, "nothing would start"))
-        return number
-    if key in ("wall", "cpu_time"):
-        number = units.duration(value)
-        if number < 1:
-            problems.append(document.problem(("limits", key), "E_VALUE", f"limits.{key} is zero", "say how long"))
-        return number
-    return value
+def _network_rule(rule: Mapping[str, Any]) -> NetworkRule:
+    methods, paths = tuple(rule.get("methods", ())), tuple(rule.get("paths", ()))
+    ports = tuple(int(port) for port in rule["ports"])
+    return NetworkRule(rule.get("host", "").lower(), rule.get("cidr", ""), ports, methods, paths)
 
 
-def absolute(text: str, directory: str | None, home: str) -> str:
-    """The host path that `text` means. Raises ValueError."""
-    if "\0" in text:
-        raise ValueError("a path holds no NUL")
-    if text == "~" or text.startswith("~/"):
-        return posixpath.normpath(home + text[1:])
-    if text.startswith("~"):
-        raise ValueError(f"{text!r}: only one's own ~ is read")
-    if text.startswith("/"):
-        return posixpath.normpath("/" + text.lstrip("/"))
-    if directory is None:
-        raise ValueError(f"{text!r}: a built-in base names no relative paths")
-    return posixpath.normpath(posixpath.join(directory, text))
-
-
-def _read_grant(item: str | Mapping[str, str], place: Any, directory: str | None) -> ReadGrant:
-    if not isinstance(item, str):
-        return ReadGrant(place(item["from"]), posixpath.normpath("/" + item["to"].lstrip("/")))
-    source = place(item)
-    if not item.startswith(("/", "~")) and directory is not None:
-        rest = posixpath.relpath(source, directory)
-        if rest != "." and not rest.startswith(".."):
-            return ReadGrant(source, f"{WORK}/{rest}")
-        if rest == ".":
-            return ReadGrant(source, f"{WORK}/{posixpath.basename(source)}")
-    return ReadGrant(source, source)
-
-
-def _bad_place(grant: ReadGrant) -> str | None:
-    if grant.source in ("/", *_NEVER) or grant.source.startswith(tuple(f"{d}/" for d in _NEVER)):
-        return f"{grant.source} can't be an input"
-    if grant.to in (*_NOT_INPUTS, WORK) or grant.to.startswith(tuple(f"{d}/" for d in _NEVER)):
-        return f"an input can't appear at {grant.to}"
-    return None
+def _credential(grant: Mapping[str, Any]) -> CredentialGrant:
+    ttl = units.duration(grant.get("ttl", "10m"))
+    return CredentialGrant(grant["name"], grant.get("provider", "env"), ttl, tuple(grant.get("hosts", ())))

@@ -6,11 +6,9 @@ jsonschema-rs judges, this translates. jsonschema-rs is imported on first use: i
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Iterator, Mapping
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
 from remit.errors import PolicyError, Problem
@@ -23,6 +21,8 @@ Node = Mapping[str, Any]
 @cache
 def schema() -> dict[str, Any]:
     """The published schema as data."""
+    from importlib.resources import files
+
     text = files("remit.contracts").joinpath("remit.v1.schema.json").read_text("utf-8")
     loaded: dict[str, Any] = json.loads(text)
     return loaded
@@ -58,6 +58,8 @@ def dotted(path: Path) -> str:
 
 def near(word: str, known: list[str]) -> str | None:
     """What `word` was probably meant to be."""
+    import difflib
+
     found = difflib.get_close_matches(word.lower(), known, 1, 0.6)
     return found[0] if found else None
 
@@ -129,7 +131,7 @@ def _translate(document: Document, error: Any, path: Path, node: Node) -> Iterat
     elif kind == "required":
         missing = error.kind.property
         yield document.problem(path, "E_MISSING", f"{name} lacks '{missing}'", _missing(missing, node))
-    elif kind in ("enum", "constant"):
+    elif kind in ("enum", "const"):
         allowed = [str(v) for v in node.get("enum", [node.get("const")])]
         meant = near(value, allowed) if isinstance(value, str) else None
         message = f"{name}: {_shown(value)} is not one of {', '.join(allowed)}"

@@ -35,7 +35,7 @@ def _amount(value: str, units: dict[str, int]) -> int:
     if match is None or match[3] not in units:
         raise ValueError(f"{value!r} is no number with a unit ({', '.join(units)})")
     whole, fraction, unit = match[1], match[2] or "", units[match[3]]
-    return int(whole) * unit + int(fraction or "0") * unit // 10 ** len(fraction)
+    return int(whole) * unit + int(fraction or "0") * unit // int("1" + "0" * len(fraction))
 
 
 def show_size(value: int) -> str:

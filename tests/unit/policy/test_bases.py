@@ -75,4 +75,6 @@ def test_the_shells_programs_are_those_that_its_base_grants():
 
 
 def test_bases_with_programs_are_known_as_such():
-    assert {name for name in bases.names() if loaded(f"extends: {name}\n").remit.process.exec} == set(bases.WITH_PROGRAMS)
+    assert {name for name in bases.names() if loaded(f"extends: {name}\n").remit.process.exec} == set(
+        bases.WITH_PROGRAMS
+    )

@@ -1,23 +1,40 @@
 import pytest
-from tests.unit.policy.remits import HEAD, load_text, problems
 
 from remit.errors import PolicyError
 from remit.policy.document import MAX_BYTES, MAX_DEPTH, parse
+from tests.unit.policy.remits import HEAD, load_text, problems
 
 
 def data(text):
     return parse(text, "f").data
 
 
-@pytest.mark.parametrize("word", ["on", "off", "yes", "no", "y", "1:30", "1_000", "0b1", ".inf", ".nan", "1e999", "2024-01-01"])
+@pytest.mark.parametrize(
+    "word", ["on", "off", "yes", "no", "y", "1:30", "1_000", "0b1", ".inf", ".nan", "1e999", "2024-01-01"]
+)
 def test_a_word_that_older_yaml_took_for_something_else_is_a_string(word):
     assert data(f"a: {word}") == {"a": word}
 
 
 @pytest.mark.parametrize(
     ("text", "value"),
-    [("true", True), ("False", False), ("null", None), ("~", None), ("", None), ("12", 12), ("-3", -3), ("0x10", 16)]
-    + [("0o17", 15), ("017", 17), ("1.5", 1.5), (".5", 0.5), ("1e3", 1000.0), ('"12"', "12"), ("'true'", "true")],
+    [
+        ("true", True),
+        ("False", False),
+        ("null", None),
+        ("~", None),
+        ("", None),
+        ("12", 12),
+        ("-3", -3),
+        ("0x10", 16),
+        ("0o17", 15),
+        ("017", 17),
+        ("1.5", 1.5),
+        (".5", 0.5),
+        ("1e3", 1000.0),
+        ('"12"', "12"),
+        ("'true'", "true"),
+    ],
 )
 def test_scalars_are_read_by_the_core_schema_of_yaml_1_2(text, value):
     found = data(f"a: {text}")["a"]

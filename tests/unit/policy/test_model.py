@@ -4,8 +4,18 @@ import pytest
 
 from remit.policy import bases
 from remit.policy.digest import digest
-from remit.policy.model import CredentialGrant, Filesystem, Limits, NetworkRule, Process, ReadGrant, Remit, State
-from remit.policy.model import ToolRule, Tools
+from remit.policy.model import (
+    CredentialGrant,
+    Filesystem,
+    Limits,
+    NetworkRule,
+    Process,
+    ReadGrant,
+    Remit,
+    State,
+    ToolRule,
+    Tools,
+)
 from tests.unit.policy.remits import load_text, loaded
 
 FULL = Remit(
@@ -28,8 +38,9 @@ def test_a_remit_survives_json(remit):
 
 
 def test_the_digest_does_not_depend_on_how_a_remit_is_written():
-    a = "# words\napiVersion: remit/v1\nagent: a\nlabels: [untrusted, regulated]\nlimits: {memory: 1GiB, wall: 1m, cpu: 1}\n"
-    b = 'limits:\n  cpu: 1.0\n  wall: 60s\n  memory: 1024MiB\n\nlabels: ["regulated", \'untrusted\']\n' + (
+    a = "# words\napiVersion: remit/v1\nagent: a\nlabels: [untrusted, regulated]\n"
+    a += "limits: {memory: 1GiB, wall: 1m, cpu: 1}\n"
+    b = "limits:\n  cpu: 1.0\n  wall: 60s\n  memory: 1024MiB\n\nlabels: [\"regulated\", 'untrusted']\n" + (
         "agent: a\napiVersion: remit/v1   # words\nprocess: {exec: []}\n"
     )
     assert load_text(a).digest == load_text(b).digest
@@ -38,7 +49,10 @@ def test_the_digest_does_not_depend_on_how_a_remit_is_written():
 
 
 def test_a_whole_number_written_with_a_point_is_the_same_remit():
-    assert loaded("limits: {processes: 8.0, memory: 1e9}\n").digest == loaded("limits: {processes: 8, memory: 1GB}\n").digest
+    assert (
+        loaded("limits: {processes: 8.0, memory: 1e9}\n").digest
+        == loaded("limits: {processes: 8, memory: 1GB}\n").digest
+    )
 
 
 @pytest.mark.parametrize(
@@ -51,7 +65,7 @@ def test_a_whole_number_written_with_a_point_is_the_same_remit():
         "filesystem: {deny: [a]}",
         "state: {keep: [a]}",
         "state: {to: ./b}",
-        "limits: {wall: 1ms0}".replace("1ms0", "301s"),
+        "limits: {wall: 301s}",
         "observe: none",
         "labels: [regulated]",
         "least_tier: full",

@@ -24,11 +24,15 @@ from remit.policy.view import Place, View
 from tests.unit.policy.remits import HEAD, load_text, view_of
 
 PROGRAMS = ["python3", "python3?", "git", "sh", "/opt/x"]
-SEGMENTS = st.sampled_from(["a", "b", "out", "..", ".", "", ".env", "*", "**", "a*", "?", "[a]", "{a,b}", "!a", "\\a", "a\nb"])
+SEGMENTS = st.sampled_from(
+    ["a", "b", "out", "..", ".", "", ".env", "*", "**", "a*", "?", "[a]", "{a,b}", "!a", "\\a", "a\nb"]
+)
 PATHS = st.lists(SEGMENTS, min_size=1, max_size=4).map("/".join)
 HOSTS = st.sampled_from(["example.com", "*.example.com", "a.example.com", "*.a.example.com", "b.a.example.com", "x"])
 CIDRS = st.sampled_from(["10.0.0.0/8", "10.1.0.0/16", "10.1.2.3/32", "2001:db8::/32", "0.0.0.0/0", "::/0"])
-ADDRESSES = st.one_of(st.ip_addresses().map(str), st.sampled_from(["10.1.2.3", "10.9.9.9", "2001:db8::1", "::1", "1.2"]))
+ADDRESSES = st.one_of(
+    st.ip_addresses().map(str), st.sampled_from(["10.1.2.3", "10.9.9.9", "2001:db8::1", "::1", "1.2"])
+)
 TOOLS = st.sampled_from(["get", "get_x", "get_*", "*", "g*t", "[g]et", "put", "get_?"])
 PORTS = st.lists(st.sampled_from([80, 443, 5432]), min_size=1, max_size=3, unique=True)
 METHODS = st.lists(st.sampled_from(["GET", "PUT"]), max_size=2, unique=True).map(tuple)
@@ -41,7 +45,7 @@ ACTIONS = st.one_of(
     st.builds(ConnectUnix, st.sampled_from(["@a", "/tmp/x", "/run/x", "x"])),
     st.builds(ResolveName, HOSTS | st.text(max_size=20)),
     st.builds(HttpRequest, st.sampled_from(["GET", "PUT"]), HOSTS, st.sampled_from([80, 443]), HTTP_PATHS),
-    st.builds(CallTool, st.sampled_from(["s", "t"]), TOOLS),
+    st.builds(CallTool, st.sampled_from(["s", "t"]), TOOLS, st.just({})),
     st.builds(UseCredential, st.sampled_from(["k", "l"]), HOSTS),
     st.builds(KeepFile, PATHS, st.sampled_from(["file", "directory", "symlink"]), st.integers(-1, 10**10)),
 )
@@ -65,7 +69,9 @@ def bodies(draw):
         sources = draw(st.lists(st.sampled_from(["/data", "/data/x", "/other"]), max_size=3, unique=True))
         said["filesystem"] = {"read": sources, "deny": draw(st.lists(st.sampled_from(["a", "**/.env"]), unique=True))}
     if draw(st.booleans()):
-        keep = st.sampled_from(["**", "out/**", "out/a/**", "out/a", "out/*", "a", "*", "a*/**", "out/[a]/**", "out/\\a"])
+        keep = st.sampled_from(
+            ["**", "out/**", "out/a/**", "out/a", "out/*", "a", "*", "a*/**", "out/[a]/**", "out/\\a"]
+        )
         said["state"] = {"keep": draw(st.lists(keep, max_size=3, unique=True))}
     if draw(st.booleans()):
         said["limits"] = {"disk": draw(st.sampled_from(["64KiB", "1MiB", "1GiB"]))}
@@ -78,7 +84,11 @@ def text(said, **more):
     return json.dumps({"apiVersion": "remit/v1", "agent": "a", **said, **more})
 
 
-@given(bodies(), bodies(), st.lists(ACTIONS | st.builds(KeepFile, PATHS, st.just("file"), st.integers(0, 10**6)), min_size=5))
+@given(
+    bodies(),
+    bodies(),
+    st.lists(ACTIONS | st.builds(KeepFile, PATHS, st.just("file"), st.integers(0, 10**6)), min_size=5),
+)
 @settings(max_examples=300, deadline=None)
 def test_what_a_base_denies_no_narrowed_child_allows(base, child, actions):
     base_remit = load_text(text(base)).remit
@@ -107,14 +117,23 @@ def test_what_one_of_two_bases_denies_their_meeting_does_not_allow(a, b, actions
     for body in (a, b):
         one = load_text(text(body)).remit
         for action in actions:
-            if isinstance(action, KeepFile) and "state" in body and "limits" in body and (
-                decide(both, action, view_of(both)).allowed
+            if (
+                isinstance(action, KeepFile)
+                and "state" in body
+                and "limits" in body
+                and (decide(both, action, view_of(both)).allowed)
             ):
                 assert decide(one, action, view_of(one)).allowed
 
 
 RULES = st.one_of(
-    st.builds(lambda h, p, m, g: NetworkRule(h, "", tuple(p), m, tuple(g)), HOSTS, PORTS, METHODS, st.lists(HTTP_PATHS, max_size=2)),
+    st.builds(
+        lambda h, p, m, g: NetworkRule(h, "", tuple(p), m, tuple(g)),
+        HOSTS,
+        PORTS,
+        METHODS,
+        st.lists(HTTP_PATHS, max_size=2),
+    ),
     st.builds(lambda c, p: NetworkRule("", c, tuple(p)), CIDRS, PORTS),
 )
 

@@ -7,8 +7,17 @@ from remit.policy import units
 
 @pytest.mark.parametrize(
     ("text", "value"),
-    [("1KiB", 1024), ("1KB", 1000), ("1.5GiB", 1610612736), ("0.1GiB", 107374182), ("512 MiB", 536870912), (7, 7)]
-    + [(7.0, 7), ("3B", 3), ("2TB", 2 * 10**12)],
+    [
+        ("1KiB", 1024),
+        ("1KB", 1000),
+        ("1.5GiB", 1610612736),
+        ("0.1GiB", 107374182),
+        ("512 MiB", 536870912),
+        (7, 7),
+        (7.0, 7),
+        ("3B", 3),
+        ("2TB", 2 * 10**12),
+    ],
 )
 def test_sizes(text, value):
     assert units.size(text) == value
