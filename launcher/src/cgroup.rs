@@ -33,12 +33,32 @@ fn write(dir: &str, file: &str, value: &str) -> Result<(), Errno> {
     rustix::io::write(&fd, value.as_bytes()).map(drop)
 }
 
+/// A small file of the cgroup's, in one read.
+fn read(path: &str) -> Option<String> {
+    let fd = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let mut bytes = vec![0; 4096];
+    let n = rustix::io::read(fd, &mut bytes[..]).ok()?;
+    bytes.truncate(n);
+    String::from_utf8(bytes).ok()
+}
+
 impl<'a> Held<'a> {
+    /// Makes and fills them; if one can't be, those already made are removed again.
     pub fn create(plan: &'a Cgroup) -> Outcome<Held<'a>> {
         let mut held = Held { plan, made: Vec::new() };
-        for group in &plan.groups {
+        match held.fill() {
+            Ok(()) => Ok(held),
+            Err(failure) => {
+                held.remove(Duration::ZERO);
+                Err(failure)
+            }
+        }
+    }
+
+    fn fill(&mut self) -> Outcome<()> {
+        for group in &self.plan.groups {
             rustix::fs::mkdir(&*group.dir, Mode::from_raw_mode(0o755)).at("cgroup.create", &group.dir)?;
-            held.made.push(group);
+            self.made.push(group);
             for setting in &group.set {
                 match write(&group.dir, &setting.file, &setting.value) {
                     Err(Errno::NOENT | Errno::OPNOTSUPP | Errno::ACCESS) if setting.optional => {}
@@ -46,19 +66,16 @@ impl<'a> Held<'a> {
                 }
             }
         }
-        Ok(held)
+        Ok(())
     }
 
     /// The directory to be born in, in version 2.
-    pub fn birthplace(&self) -> Outcome<Option<OwnedFd>> {
-        if self.plan.version != 2 {
-            return Ok(None);
-        }
+    pub fn birthplace(&self) -> Outcome<OwnedFd> {
         let Some(group) = self.plan.groups.first() else {
             return Err(Failure::new("cgroup.create", "version 2 needs its one group"));
         };
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        rustix::fs::open(&*group.dir, flags, Mode::empty()).at("cgroup.create", &group.dir).map(Some)
+        rustix::fs::open(&*group.dir, flags, Mode::empty()).at("cgroup.create", &group.dir)
     }
 
     /// What the init writes `0` to, to move itself in, in version 1.
@@ -83,7 +100,7 @@ impl<'a> Held<'a> {
 
     fn number(&self, controller: &str, file: &str, key: Option<&str>) -> Option<u64> {
         let group = self.group(controller)?;
-        let text = fs::read_to_string(format!("{}/{file}", group.dir)).ok()?;
+        let text = read(&format!("{}/{file}", group.dir))?;
         let Some(key) = key else { return text.trim().parse().ok() };
         text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' ')?.trim().parse().ok())
     }

@@ -4,9 +4,10 @@
 use std::os::fd::OwnedFd;
 
 use landlock::{
-    Access as _, AccessFs, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
-    RulesetCreatedAttr, Scope, ABI,
+    Access as _, AccessFs, BitFlags, CompatLevel, Compatible, PathBeneath, Ruleset, RulesetAttr, RulesetCreatedAttr,
+    Scope, ABI,
 };
+use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::thread::{CapabilitiesSecureBits, CapabilitySet, CapabilitySets};
 
@@ -76,10 +77,11 @@ pub fn landlock(plan: &Landlock) -> Outcome<u32> {
     let mut created = ruleset.create().map_err(|e| failed(&e))?;
     for rule in &plan.rules {
         for path in &rule.paths {
-            let fd = PathFd::new(path).map_err(|e| failed(&e))?;
-            let directory = std::fs::metadata(path).is_ok_and(|m| m.is_dir());
+            let flags = OFlags::PATH | OFlags::CLOEXEC;
+            let fd = rustix::fs::open(&**path, flags, Mode::empty()).at("landlock", path)?;
+            let found = rustix::fs::fstat(&fd).at("landlock", path)?;
             let mut access = rights(rule.access, abi);
-            if !directory {
+            if FileType::from_raw_mode(found.st_mode) != FileType::Directory {
                 access &= AccessFs::from_file(abi);
             }
             created = created.add_rule(PathBeneath::new(fd, access)).map_err(|e| failed(&e))?;

@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::{set_parent_process_death_signal, Signal};
 
 use crate::failure::{Failure, Outcome, Step};
@@ -26,8 +25,6 @@ pub struct Start<'a> {
     pub sources: Option<Sources>,
     /// The program's ends of its pipes; none with a terminal.
     pub stdio: Option<[OwnedFd; 3]>,
-    /// Where to move itself into its cgroups, in version 1.
-    pub doors: Vec<OwnedFd>,
     pub as_root: bool,
     pub began: Instant,
 }
@@ -37,7 +34,6 @@ pub fn run(start: Start<'_>) -> ! {
     let mut keep = vec![socket];
     keep.extend(start.stdio.iter().flatten().map(|fd| fd.as_raw_fd()));
     keep.extend(start.sources.iter().flatten().flatten().map(|fd| fd.as_raw_fd()));
-    keep.extend(start.doors.iter().map(|fd| fd.as_raw_fd()));
     sys::close_all_but(&keep);
     let wall = start.plan.limits.wall_ms.map(|ms| Instant::now() + Duration::from_millis(ms) + SECOND_LOCK);
     match begin(&start) {
@@ -56,16 +52,9 @@ fn begin(start: &Start<'_>) -> Outcome<Option<i32>> {
     let mut marks: Vec<(String, u64)> = Vec::with_capacity(8);
     let mut mark = |name: &str| marks.push((name.into(), start.began.elapsed().as_micros() as u64));
     mark("init: born");
-    // First, so that all that follows is charged to the sandbox; before the cgroup namespace, whose root this becomes.
-    cgroup::enter(&start.doors)?;
-    sys::unshare(libc::CLONE_NEWCGROUP).step("namespaces")?;
-    // What needs no mapped ids runs while the monitor maps them.
-    let any = rustix::net::socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)
-        .step("network.loopback")?;
-    sys::loopback_up(any.as_fd()).step("network.loopback")?;
-    drop(any);
+    // Beside what follows.
+    let network = sys::make_network().step("network.namespace")?;
     rustix::system::sethostname(plan.hostname.as_bytes()).step("hostname")?;
-    mark("init: loopback");
     let own = if start.sources.is_none() { Some(sources::open(plan)?) } else { None };
     let sources = start.sources.as_ref().or(own.as_ref()).map_or(&[][..], Vec::as_slice);
     mark("init: sources");
@@ -74,8 +63,16 @@ fn begin(start: &Start<'_>) -> Outcome<Option<i32>> {
     // After the change of ids, which clears it.
     set_parent_process_death_signal(Some(Signal::KILL)).step("die_with_parent")?;
     mark("init: identity");
-    let made = root::build(plan, sources)?;
-    mark("init: root");
+    let made = root::build(plan, sources, || {
+        mark("init: root");
+        let doors = expect(socket, |m| matches!(m, FromMonitor::Limited))?;
+        cgroup::enter(&doors)?;
+        // After the move: the namespace's root is the cgroup that it is made in.
+        sys::unshare(libc::CLONE_NEWCGROUP).step("namespaces")
+    })?;
+    mark("init: limits");
+    sys::join_network(network).step("network.namespace")?;
+    mark("init: network");
     confine::capabilities()?;
     mark("init: capabilities");
     let terminal = made.terminal.as_ref().map(open_slave).transpose()?;
@@ -122,9 +119,10 @@ fn begin(start: &Start<'_>) -> Outcome<Option<i32>> {
     }
 }
 
-fn expect(socket: &OwnedFd, wanted: impl Fn(&FromMonitor) -> bool) -> Outcome<()> {
+/// The next word of the monitor, which must be `wanted`, and the descriptors that come with it.
+fn expect(socket: &OwnedFd, wanted: impl Fn(&FromMonitor) -> bool) -> Outcome<Vec<OwnedFd>> {
     match receive::<FromMonitor>(socket).step("report")? {
-        Some((message, _)) if wanted(&message) => Ok(()),
+        Some((message, fds)) if wanted(&message) => Ok(fds),
         // The monitor is gone or out of step: nothing may start.
         _ => sys::exit_now(0),
     }

@@ -11,7 +11,7 @@ use rustix::process::{pidfd_send_signal, set_parent_process_death_signal, Signal
 use crate::failure::{Failure, Outcome, Step};
 use crate::messages::{receive, send, FromInit, FromMonitor};
 use crate::monitor::{Monitor, PATIENCE, SIGNALS};
-use crate::plan::{Plan, Stdio};
+use crate::plan::{Cgroup, Plan, Stdio};
 use crate::relay::Relay;
 use crate::report::Reporter;
 use crate::sys::Forked;
@@ -59,11 +59,11 @@ impl<'a> Monitor<'a> {
         let pipes = pipes(plan)?;
         let (ours, theirs) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).step("report")?;
-        let held = plan.cgroup.as_ref().map(cgroup::Held::create).transpose()?;
-        mark("cgroup");
-        match Monitor::clone(plan, as_root, began, held.as_ref(), &ours, theirs, pipes.inside) {
+        mark("pipes");
+        let mut held = None;
+        match Monitor::begin(plan, as_root, began, &mut held, &ours, theirs, pipes.inside) {
             Ok((pid, pidfd)) => {
-                mark("mapped");
+                mark("limited");
                 let deadline = plan.limits.wall_ms.map(|ms| Instant::now() + Duration::from_millis(ms));
                 Ok(Monitor {
                     plan,
@@ -89,6 +89,7 @@ impl<'a> Monitor<'a> {
                     peak: watchdog::Sample::default(),
                     cpu_us: 0,
                     started: false,
+                    next_look: Instant::now(),
                 })
             }
             Err(failure) => {
@@ -102,31 +103,31 @@ impl<'a> Monitor<'a> {
     }
 
     /// Starts the init and takes it to where it waits for nothing more than its own work.
-    fn clone(
-        plan: &Plan,
+    fn begin(
+        plan: &'a Plan,
         as_root: bool,
         began: Instant,
-        held: Option<&cgroup::Held<'_>>,
+        held: &mut Option<cgroup::Held<'a>>,
         ours: &OwnedFd,
         theirs: OwnedFd,
         stdio: Option<[OwnedFd; 3]>,
     ) -> Outcome<(i32, OwnedFd)> {
         let sources = if as_root { Some(sources::open(plan)?) } else { None };
-        let birthplace = held.map(cgroup::Held::birthplace).transpose()?.flatten();
-        let doors = held.map(cgroup::Held::doors).transpose()?.unwrap_or_default();
-        let flags = libc::CLONE_NEWUSER
-            | libc::CLONE_NEWNS
-            | libc::CLONE_NEWPID
-            | libc::CLONE_NEWNET
-            | libc::CLONE_NEWIPC
-            | libc::CLONE_NEWUTS;
+        // Version 2 is born into its cgroup; version 1's are made while the init makes the root.
+        let (now, later) = match &plan.cgroup {
+            Some(cgroup) if cgroup.version == 2 => (Some(cgroup), None),
+            other => (None, other.as_ref()),
+        };
+        *held = now.map(cgroup::Held::create).transpose()?;
+        let birthplace = held.as_ref().map(cgroup::Held::birthplace).transpose()?;
+        // Not the network's: the init has it made beside the root.
+        let flags =
+            libc::CLONE_NEWUSER | libc::CLONE_NEWNS | libc::CLONE_NEWPID | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS;
         match sys::clone_into(flags, birthplace.as_ref().map(|fd| fd.as_fd())).step("namespaces")? {
-            Forked::Child => init::run(init::Start { plan, socket: theirs, sources, stdio, doors, as_root, began }),
+            Forked::Child => init::run(init::Start { plan, socket: theirs, sources, stdio, as_root, began }),
             Forked::Parent { pid, pidfd } => {
-                drop((theirs, stdio, sources, doors));
-                let mapped = idmap::map_sandbox(pid, &plan.identity)
-                    .and_then(|()| send(ours, &FromMonitor::Mapped, &[]).step("report"));
-                if let Err(failure) = mapped {
+                drop((theirs, stdio, sources));
+                if let Err(failure) = Monitor::settle(plan, pid, later, held, ours) {
                     // What the init says of its own failure is nearer to the cause than a broken pipe here.
                     let _ = pidfd_send_signal(&pidfd, Signal::KILL);
                     let nearer = last_word(ours);
@@ -136,6 +137,25 @@ impl<'a> Monitor<'a> {
                 Ok((pid, pidfd))
             }
         }
+    }
+
+    /// What the init waits for: its ids, then its limits.
+    fn settle(
+        plan: &Plan,
+        pid: i32,
+        later: Option<&'a Cgroup>,
+        held: &mut Option<cgroup::Held<'a>>,
+        ours: &OwnedFd,
+    ) -> Outcome<()> {
+        idmap::map_sandbox(pid, &plan.identity)?;
+        send(ours, &FromMonitor::Mapped, &[]).step("report")?;
+        let mut doors = Vec::new();
+        if let Some(cgroup) = later {
+            let made = held.insert(cgroup::Held::create(cgroup)?);
+            doors = made.doors()?;
+        }
+        let doors: Vec<_> = doors.iter().map(AsFd::as_fd).collect();
+        send(ours, &FromMonitor::Limited, &doors).step("report")
     }
 }
 

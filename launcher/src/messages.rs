@@ -47,6 +47,8 @@ pub enum FromInit {
 pub enum FromMonitor {
     /// The ids are mapped: go on.
     Mapped,
+    /// The limits are in force. Descriptors, in version 1: where the init moves itself in.
+    Limited,
     /// Send this signal to the program's process group.
     Signal(i32),
 }

@@ -56,6 +56,7 @@ pub struct Monitor<'a> {
     pub(crate) peak: watchdog::Sample,
     pub(crate) cpu_us: u64,
     pub(crate) started: bool,
+    pub(crate) next_look: Instant,
 }
 
 /// Runs the plan to its end. Returns the exit status for the caller's shell.
@@ -333,9 +334,10 @@ impl<'a> Monitor<'a> {
         if self.grace.is_some_and(|end| now >= end) {
             return self.end(Reason::Killed);
         }
-        if self.ending.is_some() || !self.ticks() || !self.started {
+        if self.ending.is_some() || !self.ticks() || !self.started || now < self.next_look {
             return;
         }
+        self.next_look = now + TICK;
         // Version 1 has no memory.oom.group: one kill by the kernel becomes the end of the whole tree here.
         if self.plan.cgroup.as_ref().is_some_and(|c| c.version == 1) && self.killed_for_memory() {
             return self.end(Reason::Memory);

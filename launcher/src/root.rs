@@ -38,7 +38,8 @@ struct Builder<'a> {
     kept: Option<OwnedFd>,
 }
 
-pub fn build(plan: &Plan, sources: &[Option<OwnedFd>]) -> Outcome<Root> {
+/// `limited` is called once everything but the views of the cgroups stands: it waits until they exist.
+pub fn build(plan: &Plan, sources: &[Option<OwnedFd>], limited: impl FnOnce() -> Outcome<()>) -> Outcome<Root> {
     // Modes mean what the plan says; the program gets the customary mask at the end.
     rustix::process::umask(Mode::empty());
     let scratch = scratch(plan)?;
@@ -54,8 +55,15 @@ pub fn build(plan: &Plan, sources: &[Option<OwnedFd>]) -> Outcome<Root> {
     attach(&scratch, &root, SCRATCH)?;
 
     let mut builder = Builder { plan, root, kept: None };
+    builder.cover_masks()?;
     for (op, source) in plan.root.iter().zip(sources) {
         builder.apply(op, source.as_ref())?;
+    }
+    limited()?;
+    for op in &plan.root {
+        if let RootOp::CgroupView { controller, to } = op {
+            builder.cgroup(controller, to)?;
+        }
     }
     builder.finish()
 }
@@ -130,7 +138,8 @@ impl Builder<'_> {
                 sys::mount_setattr(mount.as_fd(), c"", false, attributes, None).at("root.attributes", path)?;
                 attach(&mount, &self.root, under(path))
             }
-            (RootOp::CgroupView { controller, to }, _) => self.cgroup(controller, to),
+            // Later: they may not exist yet.
+            (RootOp::CgroupView { .. }, _) => Ok(()),
             (op @ (RootOp::Bind { .. } | RootOp::Overlay { .. }), None) => {
                 Err(Errno::BADF).at("root.bind", op.target().unwrap_or_default())
             }
@@ -219,10 +228,18 @@ impl Builder<'_> {
             libc::S_IFLNK => return Err(Errno::LOOP).at("root.mask", path),
             _ => MASK_FILE,
         };
-        let mount = clone_of(&self.root, cover)?;
-        let attributes = RDONLY | NOSUID | NODEV | NOEXEC;
-        sys::mount_setattr(mount.as_fd(), c"", false, attributes, None).at("root.attributes", path)?;
-        attach(&mount, &self.root, under(path))
+        attach(&clone_of(&self.root, cover)?, &self.root, under(path))
+    }
+
+    /// Makes the covers mounts of their own, read-only, so that each clone of them is too.
+    fn cover_masks(&self) -> Outcome<()> {
+        for cover in [MASK_DIR, MASK_FILE] {
+            let mount = clone_of(&self.root, cover)?;
+            let attributes = RDONLY | NOSUID | NODEV | NOEXEC;
+            sys::mount_setattr(mount.as_fd(), c"", false, attributes, None).at("root.attributes", cover)?;
+            attach(&mount, &self.root, cover)?;
+        }
+        Ok(())
     }
 
     fn cgroup(&self, controller: &str, to: &str) -> Outcome<()> {

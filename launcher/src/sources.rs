@@ -7,7 +7,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 
-use rustix::fs::{AtFlags, StatxFlags, CWD};
+use rustix::fs::{AtFlags, Statx, StatxFlags, CWD};
 use rustix::io::Errno;
 use rustix::mount::{open_tree, OpenTreeFlags};
 
@@ -33,16 +33,17 @@ fn open_one(plan: &Plan, op: &RootOp) -> Outcome<Option<OwnedFd>> {
         RootOp::Bind { from, kind, write, exec, dev, expect, own, .. } => {
             let recursive = *kind == Kind::Dir;
             let tree = clone_tree(from, recursive)?;
-            check_kind(&tree, *kind, from)?;
+            let found = stat(&tree, from)?;
+            check_kind(&found, *kind, from)?;
             if let Some(stamp) = expect {
-                verify(&tree, stamp, from)?;
+                verify(&found, stamp, from)?;
             }
             let attributes = NOSUID
                 | if *write { 0 } else { RDONLY }
                 | if *exec { 0 } else { NOEXEC }
                 | if *dev { 0 } else { NODEV };
             if *own {
-                map_owner(plan, &tree, from)?;
+                map_owner(plan, &tree, &found, from)?;
             }
             sys::mount_setattr(tree.as_fd(), c"", recursive, attributes, None).at("root.attributes", from)?;
             Ok(Some(tree))
@@ -50,9 +51,10 @@ fn open_one(plan: &Plan, op: &RootOp) -> Outcome<Option<OwnedFd>> {
         RootOp::Overlay { lower, own, .. } => {
             // Not recursive on purpose: overlayfs does not look into mounts below its lower layer.
             let tree = clone_tree(lower, false).or_else(|_| clone_tree(lower, true))?;
-            check_kind(&tree, Kind::Dir, lower)?;
+            let found = stat(&tree, lower)?;
+            check_kind(&found, Kind::Dir, lower)?;
             if *own {
-                map_owner(plan, &tree, lower)?;
+                map_owner(plan, &tree, &found, lower)?;
             }
             sys::mount_setattr(tree.as_fd(), c"", true, NOSUID | NODEV | RDONLY, None).at("root.attributes", lower)?;
             Ok(Some(tree))
@@ -69,12 +71,12 @@ fn clone_tree(path: &str, recursive: bool) -> Outcome<OwnedFd> {
     open_tree(CWD, path, flags).at("root.bind", path)
 }
 
-fn stat(tree: &OwnedFd, path: &str) -> Outcome<rustix::fs::Statx> {
+fn stat(tree: &OwnedFd, path: &str) -> Outcome<Statx> {
     rustix::fs::statx(tree, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS).at("root.verify", path)
 }
 
-fn check_kind(tree: &OwnedFd, kind: Kind, path: &str) -> Outcome<()> {
-    let is_dir = u32::from(stat(tree, path)?.stx_mode) & libc::S_IFMT == libc::S_IFDIR;
+fn check_kind(found: &Statx, kind: Kind, path: &str) -> Outcome<()> {
+    let is_dir = u32::from(found.stx_mode) & libc::S_IFMT == libc::S_IFDIR;
     if is_dir == (kind == Kind::Dir) {
         return Ok(());
     }
@@ -82,8 +84,7 @@ fn check_kind(tree: &OwnedFd, kind: Kind, path: &str) -> Outcome<()> {
     Err(errno).at("root.verify", path)
 }
 
-fn verify(tree: &OwnedFd, stamp: &Stamp, path: &str) -> Outcome<()> {
-    let found = stat(tree, path)?;
+fn verify(found: &Statx, stamp: &Stamp, path: &str) -> Outcome<()> {
     let dev = libc::makedev(found.stx_dev_major, found.stx_dev_minor);
     let ctime = found.stx_ctime.tv_sec * 1_000_000_000 + i64::from(found.stx_ctime.tv_nsec);
     if (dev, found.stx_ino, found.stx_size, ctime) == (stamp.dev, stamp.ino, stamp.size, stamp.ctime_ns) {
@@ -100,9 +101,8 @@ fn verify(tree: &OwnedFd, stamp: &Stamp, path: &str) -> Outcome<()> {
 
 /// Shows the owner of `tree` as the guest's id. File systems that can't be idmapped are shown as they are: what others
 /// may read stays readable, and the rest is refused by the file's own mode.
-fn map_owner(plan: &Plan, tree: &OwnedFd, path: &str) -> Outcome<()> {
+fn map_owner(plan: &Plan, tree: &OwnedFd, found: &Statx, path: &str) -> Outcome<()> {
     let (Some(uid), Some(gid)) = (plan.identity.host_uid, plan.identity.host_gid) else { return Ok(()) };
-    let found = stat(tree, path)?;
     let namespace = idmap::namespace((found.stx_uid, uid), (found.stx_gid, gid))?;
     match sys::mount_setattr(tree.as_fd(), c"", true, 0, Some(namespace.as_fd())) {
         Ok(()) | Err(Errno::INVAL | Errno::PERM) => Ok(()),
