@@ -59,7 +59,8 @@ def load_text(text: str | bytes, source: str, directory: str) -> Effective:
     """Parsing and validating costs 60 ms of imports, so what was found good is remembered by its content."""
     raw = text.encode() if isinstance(text, str) else text
     home = os.path.expanduser("~")
-    key = hashlib.sha256(repr((__version__, raw, source, directory, home)).encode()).hexdigest()
+    # The built-in bases and the schema are part of what decides, so of the key: they change with the installation.
+    key = hashlib.sha256(repr((_installation(), raw, source, directory, home)).encode()).hexdigest()
     cached = cache_dir()
     file = os.path.join(cached, f"remit-{key[:32]}.json") if cached else None
     if file and (hit := _cached(file)):
@@ -86,6 +87,14 @@ def load_text(text: str | bytes, source: str, directory: str) -> Effective:
     return effective
 
 
+def _installation() -> tuple[str, int]:
+    """Changes whenever Remit's own files do: the newest of the two directories that hold what a remit means."""
+    here = os.path.dirname(os.path.abspath(__file__))
+    folders = (f"{here}/policy", f"{here}/policy/bases", f"{here}/contracts")
+    newest = max(os.stat(entry.path).st_mtime_ns for folder in folders for entry in os.scandir(folder))
+    return __version__, newest
+
+
 def _cached(file: str) -> Effective | None:
     try:
         body = json.loads(_read(file))
@@ -96,6 +105,10 @@ def _cached(file: str) -> Effective | None:
         return Effective(remit, body["digest"], tuple(body["sources"]), tuple(body["widened"]))
     except (OSError, ValueError, KeyError, TypeError):
         return None
+
+
+_USUAL_NAMES = ("python3", "python", "node", "npm", "npx")
+"""What the python and node bases call their programs."""
 
 
 def without_remit(argv: Sequence[str], cwd: str, base: str | None) -> tuple[Effective, str, tuple[str, ...]]:
@@ -110,11 +123,16 @@ def without_remit(argv: Sequence[str], cwd: str, base: str | None) -> tuple[Effe
         base = strictest_for(argv[0], _is_static(os.path.abspath(at)))
     inputs = tuple(_named_inputs(argv[1:], cwd))
     document: dict[str, Any] = {"apiVersion": "remit/v1", "agent": "command", "extends": base}
+    program = os.path.abspath(at) if "/" in argv[0] else argv[0]
     if base in ("binary", "static-binary"):
-        document["process"] = {"exec": [os.path.abspath(at) if "/" in argv[0] else argv[0]]}
+        document["process"] = {"exec": [program]}
+    elif base in ("python", "node") and program not in _USUAL_NAMES:
+        # python3.12, or an interpreter by its path: that one, instead of the base's.
+        document["process"] = {"exec": [program]}
+        document["unsafe_widen"] = ["process.exec"]
     if inputs:
         document["filesystem"] = {"read": list(inputs)}
-    return load_text(json.dumps(document), f"built-in {base}", cwd), base, inputs
+    return load_text(json.dumps(document, ensure_ascii=False), f"built-in {base}", cwd), base, inputs
 
 
 def _on_host(name: str) -> str | None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from remit.cli import say
 from remit.errors import RemitError
-from remit.plan.host import LEAST_KERNEL, tier
+from remit.plan.host import LEAST_KERNEL, HostFacts, tier
 from remit.sandbox import host, launcher
 
 _RESTRICT = "/proc/sys/kernel/apparmor_restrict_unprivileged_userns"
@@ -89,7 +89,7 @@ def examine() -> dict[str, Any]:
     return {"tier": found if works else "none", "works": works, "mechanisms": rows}
 
 
-def _cgroup(facts: host.HostFacts) -> str:
+def _cgroup(facts: HostFacts) -> str:
     if facts.cgroup is None:
         return "none"
     return f"version {facts.cgroup.version}: {', '.join(facts.cgroup.controllers)}"

@@ -14,6 +14,7 @@ from remit.plan.root import Root
 from remit.policy.actions import Action, Connect, Exec, KeepFile, OpenFile, ResolveName
 from remit.policy.decide import Decision, decide
 from remit.policy.model import WORK, Effective, Remit
+from remit.sandbox import host
 
 
 def check(options: argparse.Namespace) -> int:
@@ -48,7 +49,7 @@ def _effective(options: argparse.Namespace) -> tuple[Effective, str]:
 def why(options: argparse.Namespace) -> int:
     effective, directory = _effective(options)
     remit = effective.remit
-    facts = compose.host.read()
+    facts = host.read()
     template = compose.template_of(remit, directory)
     kinds = compose.inputs(remit)
     hidden = tuple(compose.masked(remit, kinds))

@@ -97,6 +97,10 @@ class Judge:
         if decision.allowed and not found and _secret(action):
             # The guest's home is its own and writable; what was looked for there is the person's.
             decision = _NO_SECRETS
+        if isinstance(action, Exec) and decision.verdict == "deny" and not found:
+            # Looked for along PATH: where it was not found says less than that it was not granted.
+            name = os.path.basename(action.path)
+            decision = Decision("deny", "process.exec", f"{name} is not among what process.exec grants")
         raw = report.get("raw") or f"{report.get('address')}:{report.get('port')}"
         notable = decision.verdict == "deny" and _notable(action, found)
         return Attempt(action, raw, found, report["pid"], decision, notable)

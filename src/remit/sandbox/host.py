@@ -65,8 +65,8 @@ def _unified(uid: int) -> tuple[CgroupFacts | None, str]:
             return CgroupFacts(2, {"unified": parent}, ("memory", "pids", "cpu")), ""
     if uid == 0 and _enable(ours):
         return CgroupFacts(2, {"unified": ours}, ("memory", "pids", "cpu")), ""
-    if uid != 0 and (parent := _divide(here)):
-        return CgroupFacts(2, {"unified": parent}, ("memory", "pids", "cpu")), ""
+    if uid != 0 and (divided := _divide(here)):
+        return CgroupFacts(2, {"unified": divided}, ("memory", "pids", "cpu")), ""
     note = f"cgroup {own} is not delegated to uid {uid} with memory, pids and cpu"
     return None, f"{note} -- start with `systemd-run --user --scope -p Delegate=yes remit run ...`"
 

@@ -1,132 +1,111 @@
-"""The closure of the granted programs: what must be present inside so that they run, and nothing beside it."""
+"""The closure of the granted programs: what must be present inside so that they run, and no whole library directories.
+
+`build` finds it. Found once, it is only looked at again (`cache`, `evidence`); this module imports no more than that
+takes, and what finds a closure when the cache has none that is true.
+"""
 
 from __future__ import annotations
 
-import hashlib
 import os
-import posixpath
 from collections.abc import Callable, Mapping, Sequence
 
-from remit.errors import HostError
-from remit.plan.template import Template, TemplateLink
+from remit.errors import HostError, UsageError
+from remit.plan.template import Template
 from remit.sandbox.closure import cache
-from remit.sandbox.closure.which import which
+from remit.sandbox.closure.which import is_program, which
 
-_DATA = (
-    "/etc/ld.so.cache",  # where the loader looks first; names libraries that may not be inside, which it then skips
-    "/etc/localtime",
-    "/usr/share/zoneinfo",  # TZ and zoneinfo
-    "/usr/lib/locale",  # LANG
-    "/usr/share/locale/locale.alias",
-    "/usr/share/terminfo",  # curses
-    "/lib/terminfo",
-    "/etc/ssl/openssl.cnf",  # read by every TLS library at import
-    "/etc/ssl/certs/ca-certificates.crt",
-    "/etc/mime.types",
-    "/etc/services",  # getservbyname
-    "/etc/protocols",
-)
-"""Read by ordinary programs everywhere; none of it tells of this host or its people."""
-
-_CONVERTERS = ("/usr/lib/x86_64-linux-gnu/gconv", "/usr/lib/aarch64-linux-gnu/gconv", "/usr/lib64/gconv")
-"""The C library's character sets: libraries that iconv loads by name, so in nobody's list."""
+_MANAGERS = ("PYENV_", "RBENV_", "NODENV_", "GOENV_", "JENV_", "ASDF_")
+"""Variables by which version managers choose."""
 
 
 def build(
-    entries: Sequence[str],
+    exec_entries: Sequence[str],
     *,
     path: str,
     cwd: str,
     env: Mapping[str, str],
     cache_dir: str | None,
     progress: Callable[[str], None] | None = None,
+    verify: bool = False,
 ) -> Template:
-    """The template of `entries` (names on `path`, or absolute paths; a trailing `?` allows a miss).
+    """The template of `exec_entries`: names on `path`, or absolute paths; a trailing `?` allows a miss.
 
-    Raises `HostError` naming the entry and the directories searched. With `cache_dir`, a template that is still true
-    is reused; what makes one true is in `cache`.
+    `cwd` and `env` are what version managers choose by. With `cache_dir` (made for the caller alone), a template that
+    is still true is reused; `verify` reads everything again, and says through `progress` what had changed without a
+    sign. To find a runtime's files, an interpreter that is granted may be started, outside, to say where they are.
+
+    Raises `UsageError` for an entry that is none, and `HostError` for a program that is not there (with the
+    directories searched), that needs what is not there, or that others than root and the caller can change.
     """
+    say = progress or (lambda _: None)
     found: dict[str, str] = {}
     missing: list[str] = []
-    for entry in entries:
-        name = entry.removesuffix("?")
-        at = name if name.startswith("/") and os.access(name, os.X_OK) else which(name, path)
+    for entry in exec_entries:
+        name, optional = entry.removesuffix("?"), entry.endswith("?")
+        at = _find(name, path)
         if at is not None:
             found[name] = at
-        elif entry.endswith("?"):
+        elif optional:
             missing.append(name)
         else:
-            raise HostError(
-                "closure",
-                f"process.exec: this host has no program '{name}' (looked in {path})",
-                hint=f"install it, give its path, or write '{name}?' if the agent can do without",
-            )
-    facts = {
-        "found": {n: [p, os.stat(p).st_ctime_ns, os.stat(p).st_ino] for n, p in found.items()},
-        # What a version manager's script looks at to choose.
-        "choice": [env.get("PYENV_VERSION"), env.get("VIRTUAL_ENV"), _python_versions(cwd, env)],
-        "uid": os.geteuid(),
-    }
-    name = cache.key(entries, facts)
+            raise _absent(name, path)
     keeps = cache_dir is not None and cache.usable(cache_dir)
-    if keeps and (hit := cache.load(str(cache_dir), name)):
+    if cache_dir is not None and not keeps:
+        say(f"{cache_dir} is not a directory that you alone can write: nothing is cached")
+    name = cache.key(
+        list(exec_entries),
+        found,
+        path,
+        os.geteuid(),
+        {variable: value for variable, value in env.items() if variable.startswith(_MANAGERS)},
+        # So that two projects with two choices don't take turns at one file.
+        cwd if any("/shims/" in at for at in found.values()) else None,
+    )
+    hit = cache.load(str(cache_dir), name, cwd) if keeps else None
+    if hit is not None and not verify:
         return hit
-    template = _collect(found, tuple(missing), env, cwd, progress or (lambda _: None))
+    # Only on a miss: what finds a closure costs more to import than a run may cost.
+    from remit.sandbox.closure.assemble import assemble
+    from remit.sandbox.closure.grants import Search
+    from remit.sandbox.closure.known_trees import KnownTrees
+
+    known = KnownTrees(cache_dir if keeps else None, verify=verify)
+    try:
+        template, evidence = assemble(found, tuple(missing), Search(path, cwd, env), known, say)
+    except OSError as error:
+        raise HostError(
+            "closure",
+            f"{error.filename}: {error.strerror}, while reading what the programs need",
+            hint="if something is being installed right now, run again when that is over",
+        ) from error
     if keeps:
-        cache.store(str(cache_dir), name, template)
+        cache.store(str(cache_dir), name, template, evidence)
+    if hit is not None and hit.digest != template.digest:
+        before = {tree.host: tree.digest for tree in hit.trees}
+        changed = [tree.host for tree in template.trees if before.get(tree.host) != tree.digest]
+        say(f"changed in place since it was last read: {', '.join(changed) or 'the template'}")
     return template
 
 
-def _python_versions(cwd: str, env: Mapping[str, str]) -> list[int]:
-    places = [posixpath.join(cwd, ".python-version"), posixpath.join(env.get("PYENV_ROOT", "/"), "version")]
-    return [os.stat(p).st_mtime_ns if os.path.exists(p) else 0 for p in places]
+def _find(name: str, path: str) -> str | None:
+    if not name or "\0" in name or ("/" in name and not name.startswith("/")):
+        raise UsageError(
+            f"process.exec: {name!r} is neither a program's name nor an absolute path",
+            hint="write the name, as on PATH, or the whole path",
+        )
+    if not name.startswith("/"):
+        return which(name, path)
+    return name if is_program(name) else None
 
 
-def _collect(
-    found: Mapping[str, str],
-    missing: tuple[str, ...],
-    env: Mapping[str, str],
-    cwd: str,
-    progress: Callable[[str], None],
-) -> Template:
-    # Only on a miss: what finds a closure costs more to import than a run may cost.
-    from remit.sandbox.closure.collect import Collector
-    from remit.sandbox.closure.runtimes import recognise
-
-    collect = Collector()
-    programs: dict[str, str] = {}
-    extra: list[TemplateLink] = []
-    for entry, at in found.items():
-        progress(f"finding what {entry} needs")
-        runtime = recognise(at)
-        started = runtime(collect, at, env, cwd) if runtime else at
-        if not runtime:
-            collect.program(at)
-        programs[entry] = started
-        if posixpath.basename(started) != posixpath.basename(entry) or started != at:
-            link = f"/usr/local/bin/{posixpath.basename(entry)}"
-            if link != started:
-                extra.append(TemplateLink(link, started))
-    for path in _DATA:
-        collect.data(path)
-    if any(role == "loader" for role in collect.roles.values()):
-        for path in _CONVERTERS:
-            collect.tree(path, executable=True)
-    progress("hashing")
-    files, trees, links = collect.finish()
-    taken = {link.inside for link in links} | {file.inside for file in files}
-    links = (*links, *(link for link in extra if link.inside not in taken))
-    directories = ["/usr/local/bin"] if extra else []
-    for started in programs.values():
-        directory = posixpath.dirname(started)
-        if directory not in directories:
-            directories.append(directory)
-    whole = hashlib.sha256()
-    for file in files:
-        whole.update(f"{file.inside}\0{file.role}\0{file.sha256}\n".encode())
-    for tree in trees:
-        whole.update(f"{tree.inside}\0{tree.executable}\0{tree.digest}\n".encode())
-    for link in links:
-        whole.update(f"{link.inside}\0{link.target}\n".encode())
-    digest = f"sha256:{whole.hexdigest()}"
-    return Template(programs, missing, files, trees, links, tuple(directories), {}, digest)
+def _absent(name: str, path: str) -> HostError:
+    if not name.startswith("/"):
+        places = "".join(f"\n    {directory}" for directory in path.split(":"))
+        message = f"process.exec: this host has no program '{name}'. Looked in:{places}"
+    elif os.path.isdir(name):
+        message = f"process.exec: {name} is a directory"
+    elif os.path.exists(name):
+        message = f"process.exec: {name} is not executable"
+    else:
+        message = f"process.exec: {name} does not exist"
+    return HostError("closure", message, hint=f"install it, or write '{name}?' if the agent can do without")

@@ -2,209 +2,179 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import posixpath
 import stat
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from typing import NamedTuple
 
 from remit.errors import HostError
-from remit.plan.template import Stamp, TemplateFile, TemplateLink, TemplateTree
-from remit.sandbox.closure import elf, libraries
-from remit.sandbox.closure.which import which
+from remit.plan.template import TemplateFile, TemplateLink, TemplateTree
+from remit.sandbox.closure import data, elf, hashing, links, needs
+from remit.sandbox.closure.links import parents
+from remit.sandbox.closure.loader import Asker
+from remit.sandbox.closure.trees import Scan
+from remit.sandbox.closure.walk import follow
 
 _MERGED = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
-_RANK = {"data": 0, "library": 1, "loader": 2, "program": 3}
-_ALWAYS = ("libgcc_s.so.1", "libnss_files.so.2", "libnss_dns.so.2", "libresolv.so.2")
-"""Loaded by name at run time and so in no list: the first by pthread_cancel, the others by the C library's lookups."""
+_RANK = ("data", "library", "loader", "program")
 
 
-def stamp_of(found: os.stat_result) -> Stamp:
-    return Stamp(found.st_dev, found.st_ino, found.st_size, found.st_ctime_ns)
+class Tree(NamedTuple):
+    """`of`: the real path of the program that loads its libraries. `follow`: what links that lead out of the tree may
+    lead to. Others are left dangling: a package must not be able to bring in ~/.ssh by a link."""
+
+    executable: bool
+    of: str | None
+    follow: tuple[str, ...]
 
 
-def hash_file(path: str) -> tuple[Stamp, str]:
-    """The stamp and sha256 of one file, read through one descriptor; a change while reading is an error."""
-    with open(path, "rb") as file:
-        before = os.fstat(file.fileno())
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-        after = os.fstat(file.fileno())
-    if stamp_of(before) != stamp_of(after):
-        raise HostError("closure", f"{path} changed while it was read", hint="run again when the upgrade is over")
-    return stamp_of(after), digest
-
-
-@dataclass(slots=True)
 class Collector:
-    """Grows by `program`, `library`, `data` and `tree`; `files` is keyed by the real path."""
+    """Grows by `add`, `needs`, `tree`, `data` and `link`; `finish` hashes everything. `scan` reads a tree."""
 
-    roles: dict[str, str] = field(default_factory=dict)
-    links: dict[str, str] = field(default_factory=dict)
-    trees: dict[str, bool] = field(default_factory=dict)
-    _seen: set[str] = field(default_factory=set)
+    def __init__(self, scan: Callable[[str, bool], Scan], progress: Callable[[str], None]) -> None:
+        self.roles: dict[str, str] = {}
+        self.links: dict[str, str] = {}
+        self.made: dict[str, str] = {}
+        self.trees: dict[str, Tree] = {}
+        self._scan = scan
+        self._progress = progress
+        self._loaded: dict[str, tuple[Asker, dict[str, str]]] = {}
 
-    def covered(self, path: str) -> bool:
-        return any(path == tree or path.startswith(tree + "/") for tree in self.trees)
+    @property
+    def dynamic(self) -> bool:
+        return "loader" in self.roles.values()
 
     def add(self, path: str, role: str) -> str:
         """Adds the file at `path` with the chain of links that leads to it. Returns its real path."""
-        real = self._walk(path)
-        found = os.stat(real)
+        real = self._follow(path)
+        try:
+            found = os.stat(real)
+        except OSError as error:
+            raise HostError("closure", f"{path}: {error.strerror}", hint="a link that leads nowhere?") from error
         if not stat.S_ISREG(found.st_mode):
-            raise HostError("closure", f"{path} is no regular file", hint="grant a program, not a device or directory")
-        if role != "data" and found.st_mode & stat.S_IWOTH:
-            raise HostError("closure", f"{real} is writable by everybody", hint=f"chmod o-w {real}")
-        if _RANK[role] > _RANK.get(self.roles.get(real, ""), -1) and not (role == "data" and self.covered(real)):
-            self.roles[real] = role
+            raise hashing.not_regular(path)
+        self.roles[real] = max(role, self.roles.get(real, role), key=_RANK.index)
         return real
 
-    def _walk(self, path: str) -> str:
-        """Follows `path` part by part and records each link on the way."""
-        done, rest, steps = "", path.strip("/").split("/"), 0
-        while rest:
-            part = rest.pop(0)
-            if part in ("", "."):
-                continue
-            if part == "..":
-                done = posixpath.dirname(done)
-                continue
-            here = f"{done}/{part}"
-            if os.path.islink(here):
-                steps += 1
-                if steps > 40:
-                    raise HostError("closure", f"{path}: too many links", hint="a loop of symbolic links")
-                target = os.readlink(here)
-                if not self.covered(here):
-                    self.links[here] = target
-                rest = target.strip("/").split("/") + rest
-                if target.startswith("/"):
-                    done = ""
-                continue
-            done = here
-        return done
+    def link(self, place: str, target: str) -> None:
+        """A link that the host does not have, unless something else is collected at that place."""
+        above, name = posixpath.split(place)
+        place = f"{self._follow(above)}/{name}"
+        if place != target:
+            self.made.setdefault(place, target)
 
-    def program(self, path: str) -> str:
-        """A program by its path: ELF with its libraries, or a script with its interpreter. Returns its real path."""
-        real = self.add(path, "program")
-        if real in self._seen:
-            return real
-        self._seen.add(real)
-        with open(real, "rb") as file:
-            head = file.read(256)
-        if head.startswith(b"\x7fELF"):
-            self.needs(real)
-        elif head.startswith(b"#!"):
-            words = head[2:].split(b"\n", 1)[0].decode("utf-8", "replace").split()
-            if words:
-                self.program(words[0])
-                if words[0].rsplit("/", 1)[-1] == "env" and len(words) > 1:
-                    name = next((w for w in words[1:] if not w.startswith("-") and "=" not in w), None)
-                    found = name and which(name, os.defpath + ":/usr/local/bin")
-                    if found:
-                        self.program(found)
-        return real
+    def _follow(self, path: str) -> str:
+        walked = follow(path)
+        self.links.update(walked.links)
+        return walked.real
 
-    def needs(self, path: str) -> None:
-        """The loader and libraries of the ELF file at `path`, and theirs."""
-        found = elf.read(path)
+    def needs(self, real: str) -> None:
+        """The loader and the libraries of the program at `real`."""
+        found = elf.read(real)
         if found is None:
+            raise HostError("closure", f"{real} is a damaged program", hint="install it again, or leave it out")
+        asker, loaded = Asker.of(found), dict[str, str]()
+        self._loaded[real] = (asker, loaded)
+        if not found.loader:
+            # Static, position independent or not: what it needs is in it.
             return
-        musl = bool(found.loader and "ld-musl" in found.loader)
-        if found.loader:
-            self.add(found.loader, "loader")
-            if not musl:
-                for name in _ALWAYS:
-                    self.library(name, (), found.machine, musl, optional=True)
-        for name in found.needed:
-            self.library(name, found.search, found.machine, musl, optional=False, wanted_by=path)
+        if not os.path.isfile(found.loader):
+            raise HostError(
+                "closure",
+                f"{real} is loaded by {found.loader}, which this host lacks",
+                hint="it was built for another system: install that one's C library, or leave the program out",
+            )
+        self.add(found.loader, "loader")
+        by_name = () if asker.musl_path else needs.BY_NAME
+        if asker.musl_path:
+            self.data(asker.musl_path)
+        for library in needs.libraries(asker, real, loaded, strict=True, extra=by_name):
+            self._library(library)
 
-    def library(
-        self,
-        name: str,
-        search: tuple[str, ...],
-        machine: tuple[int, str],
-        musl: bool,
-        *,
-        optional: bool,
-        wanted_by: str = "",
-    ) -> None:
-        for candidate in libraries.candidates(name, search, musl):
-            if not os.path.isfile(candidate):
-                continue
-            if candidate in self._seen:
-                return
-            found = elf.read(candidate)
-            if found is None or found.machine != machine:
-                continue
-            self._seen.add(candidate)
-            self.add(candidate, "library")
-            for other in found.needed:
-                self.library(other, found.search + search, machine, musl, optional=True, wanted_by=candidate)
-            return
-        if not optional:
-            message = f"{wanted_by} needs {name}, which is nowhere that its loader looks"
-            raise HostError("closure", message, hint="install the library, or leave the program out")
+    def _library(self, path: str) -> None:
+        self.add(path, "library")
+        beside = data.PLUGINS.get(posixpath.basename(path))
+        if beside:
+            self.tree(posixpath.join(posixpath.dirname(path), beside), executable=True, of=None)
 
-    def tree(self, path: str, *, executable: bool) -> None:
-        """A whole directory of a runtime, with what its ELF files need from outside."""
-        real = self._walk(path)
-        if not os.path.isdir(real) or self.covered(real):
-            return
-        self.trees[real] = executable
-        if not executable:
-            return
-        for directory, _, names in os.walk(real):
-            for name in names:
-                file = f"{directory}/{name}"
-                if ".so" not in name and not os.access(file, os.X_OK):
-                    continue
-                if os.path.isfile(file) and not os.path.islink(file) and elf.is_elf(file):
-                    found = elf.read(file)
-                    if found:
-                        for wanted in found.needed:
-                            self.library(wanted, found.search, found.machine, False, optional=True)
+    def tree(self, path: str, *, executable: bool, of: str | None = None, follow: tuple[str, ...] = ()) -> None:
+        """A whole directory, if the host has it."""
+        if os.path.isdir(path) and os.listdir(path):
+            real = self._follow(path)
+            self.trees.setdefault(real, Tree(executable, of, follow))
 
     def data(self, path: str) -> None:
-        """A file or directory of data, if the host has it."""
-        if os.path.isfile(path):
-            self.add(path, "data")
-        elif os.path.isdir(path):
+        """A file or directory of data, if the host has it and the caller may read it."""
+        if not os.access(path, os.R_OK):
+            return
+        if os.path.isdir(path):
             self.tree(path, executable=False)
+        elif os.path.isfile(path):
+            self.add(path, "data")
 
     def finish(self) -> tuple[tuple[TemplateFile, ...], tuple[TemplateTree, ...], tuple[TemplateLink, ...]]:
-        """Hashes everything. The links of the host's merged /usr are always there."""
+        """Reads and hashes everything. Links are kept where they lead to something that is present."""
+        trees = self._read_trees()
+        files = tuple(self._file(real, role) for real, role in sorted(self.roles.items()) if not self._redundant(real))
         for path in _MERGED:
-            if os.path.islink(path):
-                self.links.setdefault(path, os.readlink(path))
-        files = []
-        for real, role in sorted(self.roles.items()):
-            # A program inside of a runtime's tree is named on its own, so that it is an executable file there too.
-            if self.covered(real) and role != "program":
-                continue
-            stamp, digest = hash_file(real)
-            files.append(TemplateFile(real, real, role, stamp, digest))
-        trees = [TemplateTree(p, p, x, hash_tree(p)) for p, x in sorted(self.trees.items())]
-        links = [TemplateLink(p, t) for p, t in sorted(self.links.items()) if not self.covered(p)]
-        return tuple(files), tuple(trees), tuple(links)
+            self._follow(path)
+        return files, trees, links.kept({**self.made, **self.links}, [file.inside for file in files], list(self.trees))
 
+    def _read_trees(self) -> tuple[TemplateTree, ...]:
+        """A tree may lead to files and further trees, so until there is nothing new."""
+        read: dict[str, str] = {}
+        while new := [path for path in self.trees if path not in read and not self._inside_another(path)]:
+            for path in new:
+                tree = self.trees[path]
+                self._progress(f"reading {path}")
+                found = self._scan(path, tree.executable)
+                read[path] = found.digest
+                for link in found.outward:
+                    self._outward(link, tree)
+                for member, needed in found.members:
+                    self._member(member, needed, tree)
+        self.trees = {path: tree for path, tree in self.trees.items() if not self._inside_another(path)}
+        return tuple(TemplateTree(p, p, tree.executable, read[p]) for p, tree in sorted(self.trees.items()))
 
-def hash_tree(root: str) -> str:
-    """Over each entry's relative path, type, and content (or link target)."""
-    whole = hashlib.sha256()
-    for directory, folders, names in os.walk(root):
-        folders.sort()
-        for name in sorted(names):
-            path = f"{directory}/{name}"
-            try:
-                found = os.lstat(path)
-                if stat.S_ISLNK(found.st_mode):
-                    word = "link " + os.readlink(path)
-                elif stat.S_ISREG(found.st_mode):
-                    word = "file " + hash_file(path)[1]
-                else:
-                    word = "other"
-            except PermissionError:
-                # Not readable here means not readable inside.
-                word = "unreadable"
-            whole.update(f"{posixpath.relpath(path, root)}\0{word}\n".encode("utf-8", "surrogateescape"))
-    return whole.hexdigest()
+    def _outward(self, link: str, tree: Tree) -> None:
+        end = os.path.realpath(link)
+        if end.startswith(tree.follow or ("\0",)):
+            if os.path.isdir(end):
+                self.tree(link, executable=tree.executable, of=tree.of, follow=tree.follow)
+            elif os.path.isfile(end):
+                self.add(link, "library" if tree.executable and elf.read(end) else "data")
+
+    def _member(self, path: str, found: elf.Elf, tree: Tree) -> None:
+        """Libraries from outside of the tree, for a module that its program loads, or a program of its own."""
+        by, loaded = self._loaded.get(tree.of or "", (None, {}))
+        if by is not None and by.elf.loader is None:
+            # A static program loads nothing; what is ELF in Go's tree is static too, or a test's data.
+            return
+        if found.loader:
+            by, loaded = None, {}
+            if os.path.isfile(found.loader):
+                self.add(found.loader, "loader")
+        for library in needs.libraries(Asker.of(found, by), path, dict(loaded), strict=False):
+            self._library(library)
+
+    def _inside_another(self, path: str) -> bool:
+        own = self.trees[path].executable
+        return any(p in self.trees and (self.trees[p].executable or not own) for p in parents(path))
+
+    def _redundant(self, real: str) -> bool:
+        """A file of a tree that is bound anyway. A program is named all the same: the launcher checks its stamp."""
+        role = self.roles[real]
+        around = [self.trees[parent] for parent in parents(real) if parent in self.trees]
+        return role != "program" and any(tree.executable or role == "data" for tree in around)
+
+    def _file(self, real: str, role: str) -> TemplateFile:
+        try:
+            content = hashing.read(real, trusted=role != "data")
+        except OSError as error:
+            raise HostError(
+                "closure", f"{real} can't be read: {error.strerror}", hint="what can't be hashed is not granted"
+            ) from error
+        if content.mode & (stat.S_ISUID | stat.S_ISGID):
+            self._progress(f"note: {real} changes its user or group by its mode, which has no effect inside")
+        return TemplateFile(real, real, role, content.stamp, content.sha256)

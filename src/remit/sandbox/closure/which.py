@@ -6,9 +6,14 @@ import os
 
 
 def which(name: str, path: str) -> str | None:
-    """The first executable file called `name` on `path`."""
+    """The first executable file called `name` on `path`. Relative directories are passed over: what they hold depends
+    on where one stands."""
     for directory in path.split(":"):
-        candidate = f"{directory}/{name}"
-        if directory.startswith("/") and os.path.isfile(candidate) and os.access(candidate, os.X_OK):
+        candidate = f"{directory.rstrip('/')}/{name}"
+        if directory.startswith("/") and is_program(candidate):
             return candidate
     return None
+
+
+def is_program(path: str) -> bool:
+    return os.path.isfile(path) and os.access(path, os.X_OK)

@@ -1,0 +1,36 @@
+"""Perl: the directories that it looks for modules in, as it says itself (`-f`: no sitecustomize)."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import re
+import subprocess
+from typing import TYPE_CHECKING
+
+from remit.errors import HostError
+
+if TYPE_CHECKING:
+    from remit.sandbox.closure.grants import Grants
+
+_NAMES = re.compile(r"perl[0-9.]*")
+
+
+def knows(path: str, real: str) -> bool:
+    return any(_NAMES.fullmatch(posixpath.basename(name)) for name in (path, real))
+
+
+def add(grants: Grants, path: str) -> str:
+    real = grants.plain(path)
+    env = {name: value for name, value in grants.search.env.items() if not name.startswith(("PERL", "LD_"))}
+    command = [path, "-f", "-e", 'print join "\\0", @INC']
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30, env=env, cwd="/")
+    except (OSError, subprocess.SubprocessError, UnicodeDecodeError) as error:
+        raise HostError(
+            "closure", f"{path} does not say where its modules are: {error}", hint=f"does `{path} -v` work here?"
+        ) from error
+    for place in done.stdout.split("\0"):
+        if os.path.isabs(place):
+            grants.collect.tree(place, executable=True, of=real)
+    return path
