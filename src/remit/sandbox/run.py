@@ -51,44 +51,29 @@ class Listener(NamedTuple):
 def run(effective: Effective, compiled: Compiled, destination: str, listener: Listener, timings: bool) -> Outcome:
     """Raises `SetupError` if the envelope could not be built: nothing ran then."""
     outcome = Outcome()
-    seen: set[str] = set()
-    failure: Mapping[str, Any] | None = None
-    running = launcher.start(compiled.plan, timings=timings)
-    # While the sandbox is being made: these cost as much to import as that takes.
-    from remit.sandbox.attempts import Judge
+    # From before the launcher exists, so that none is lost. Ctrl-C reaches the launcher by itself (a handler, not
+    # SIG_IGN: that would be inherited); the others are passed on. This side stays to write the receipt.
+    early: list[int] = []
 
-    judge = Judge(effective.remit, compiled.view)
-    # The launcher hears the terminal's signals itself; this side stays to write the receipt.
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    others = {
-        number: signal.signal(number, lambda s, _: running.command("signal", signal=s))
-        for number in (signal.SIGTERM, signal.SIGHUP)
-    }
+    def pass_on(number: int, _: object) -> None:
+        if running is None:
+            early.append(number)
+        else:
+            running.command("signal", signal=number)
+
+    running: launcher.Running | None = None
+    handlers = {number: signal.signal(number, pass_on) for number in (signal.SIGTERM, signal.SIGHUP)}
+    handlers[signal.SIGINT] = signal.signal(signal.SIGINT, lambda *_: None)
     try:
-        for event in running.events():
-            kind = event["event"]
-            if kind == "attempt":
-                _judge(judge, event, outcome, listener, seen)
-                continue
-            if kind == "failed":
-                failure = failure or event
-            elif kind == "started":
-                outcome.mechanisms = [tuple(m) for m in event["mechanisms"]]
-            elif kind == "ended":
-                outcome.exit, outcome.reason = event["exit"], event["reason"]
-                outcome.signal = event["signal"]
-                outcome.usage = event["usage"]
-                if running.received:
-                    _keep(effective, compiled, running, destination, outcome)
-            elif kind == "removed":
-                outcome.removed = {k: v for k, v in event.items() if k != "event"}
-            listener.event(event)
-        code = running.wait()
+        running = launcher.start(compiled.plan, timings=timings)
+        for number in early:
+            running.command("signal", signal=number)
+        failure, code = _serve(effective, compiled, running, destination, listener, outcome)
     finally:
-        signal.signal(signal.SIGINT, before)
-        for number, handler in others.items():
+        for number, handler in handlers.items():
             signal.signal(number, handler)
-        running.close()
+        if running is not None:
+            running.close()
     outcome.ended_at = time.time()
     if failure is not None:
         raise SetupError(
@@ -102,6 +87,42 @@ def run(effective: Effective, compiled: Compiled, destination: str, listener: Li
     if not outcome.removed:
         raise SetupError("launcher", f"the launcher ended without its last word (status {code})", hint="see its stderr")
     return outcome
+
+
+def _serve(
+    effective: Effective,
+    compiled: Compiled,
+    running: launcher.Running,
+    destination: str,
+    listener: Listener,
+    outcome: Outcome,
+) -> tuple[Mapping[str, Any] | None, int]:
+    """Until the launcher has said its last word. The failure of set-up if there was one, and the launcher's status."""
+    # While the sandbox is being made: these cost as much to import as that takes.
+    from remit.sandbox.attempts import Judge
+
+    judge = Judge(effective.remit, compiled.view)
+    seen: set[str] = set()
+    failure: Mapping[str, Any] | None = None
+    for event in running.events():
+        kind = event["event"]
+        if kind == "attempt":
+            _judge(judge, event, outcome, listener, seen)
+            continue
+        if kind == "failed":
+            failure = failure or event
+        elif kind == "started":
+            outcome.mechanisms = [tuple(m) for m in event["mechanisms"]]
+        elif kind == "ended":
+            outcome.exit, outcome.reason = event["exit"], event["reason"]
+            outcome.signal = event["signal"]
+            outcome.usage = event["usage"]
+            if running.received:
+                _keep(effective, compiled, running, destination, outcome)
+        elif kind == "removed":
+            outcome.removed = {k: v for k, v in event.items() if k != "event"}
+        listener.event(event)
+    return failure, running.wait()
 
 
 def _judge(
