@@ -69,3 +69,30 @@ pub fn may_read_terminal() -> bool {
     !rustix::termios::isatty(stdin)
         || rustix::termios::tcgetpgrp(stdin).is_ok_and(|group| group == rustix::process::getpgrp())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Command, Control};
+    use std::os::fd::AsFd;
+
+    #[test]
+    fn commands_come_in_pieces_and_nonsense_ends_it() {
+        let (ours, theirs) = rustix::pipe::pipe().expect("a pipe");
+        let mut control = Control::default();
+        let say = |text: &str| rustix::io::write(&theirs, text.as_bytes()).map(drop).expect("written");
+        say("{\"command\":\"signal\",\"sig");
+        assert_eq!(control.read(ours.as_fd()), Ok(vec![]));
+        say("nal\":15}\n{\"command\":\"release\"}\n");
+        let heard = control.read(ours.as_fd()).expect("commands");
+        assert_eq!(heard, vec![Command::Signal { signal: 15 }, Command::Release]);
+        say("{\"command\":\"widen\"}\n");
+        assert!(control.read(ours.as_fd()).is_err());
+    }
+
+    #[test]
+    fn the_end_of_the_caller_is_an_error() {
+        let (ours, theirs) = rustix::pipe::pipe().expect("a pipe");
+        drop(theirs);
+        assert!(Control::default().read(ours.as_fd()).is_err());
+    }
+}

@@ -281,3 +281,51 @@ impl RootOp {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Plan;
+    use std::fs;
+
+    fn fixtures(folder: &str) -> Vec<(String, Vec<u8>)> {
+        let folder = format!("{}/../tests/contract/fixtures/{folder}", env!("CARGO_MANIFEST_DIR"));
+        let mut found: Vec<_> = fs::read_dir(&folder)
+            .expect(&folder)
+            .map(|entry| {
+                let path = entry.expect("entry").path();
+                (path.display().to_string(), fs::read(&path).expect("readable"))
+            })
+            .collect();
+        found.sort();
+        found
+    }
+
+    #[test]
+    fn every_golden_plan_is_read() {
+        let plans = fixtures("plans");
+        assert!(plans.len() >= 3);
+        for (name, text) in plans {
+            let plan = Plan::parse(&text).unwrap_or_else(|error| panic!("{name}: {error}"));
+            assert!(!plan.root.is_empty(), "{name}");
+        }
+    }
+
+    #[test]
+    fn every_bad_plan_is_refused_with_words() {
+        let plans = fixtures("bad-plans");
+        assert!(plans.len() >= 10);
+        for (name, text) in plans {
+            let error = Plan::parse(&text).err().unwrap_or_else(|| panic!("{name} was read"));
+            assert!(!error.is_empty(), "{name}");
+        }
+    }
+
+    #[test]
+    fn no_cut_of_a_plan_is_read() {
+        let (name, text) = fixtures("plans").swap_remove(0);
+        let whole = text.iter().rposition(|b| *b == b'}').expect("an object");
+        for end in (0..whole).step_by(7) {
+            assert!(Plan::parse(&text[..end]).is_err(), "{name} cut at {end}");
+        }
+    }
+}

@@ -138,3 +138,42 @@ impl Relay {
         self.from.is_none()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Progress, Relay};
+    use rustix::pipe::pipe;
+    use std::os::fd::AsFd;
+
+    #[test]
+    fn exactly_the_cap_passes_and_one_byte_more_does_not() {
+        for (written, last) in [(8, Progress::Done), (9, Progress::OverCap)] {
+            let (from, guest) = pipe().expect("a pipe");
+            let (reader, to) = pipe().expect("a pipe");
+            let mut relay = Relay::outward(from, to.as_fd()).expect("a relay");
+            rustix::io::write(&guest, &[b'x'; 16][..written]).expect("written");
+            drop(guest);
+            let mut progress = Progress::Going;
+            for _ in 0..10 {
+                if progress == Progress::Going {
+                    progress = relay.step(Some(8 - relay.moved));
+                }
+            }
+            assert_eq!(progress, last);
+            let mut seen = [0; 16];
+            assert_eq!(rustix::io::read(&reader, &mut seen), Ok(8));
+        }
+    }
+
+    #[test]
+    fn a_reader_that_is_gone_closes_the_source() {
+        let (from, guest) = pipe().expect("a pipe");
+        let (reader, to) = pipe().expect("a pipe");
+        crate::sys::ignore_sigpipe();
+        let mut relay = Relay::outward(from, to.as_fd()).expect("a relay");
+        drop(reader);
+        rustix::io::write(&guest, b"x").expect("written");
+        assert_eq!(relay.step(None), Progress::Done);
+        assert_eq!(rustix::io::write(&guest, b"x"), Err(rustix::io::Errno::PIPE));
+    }
+}

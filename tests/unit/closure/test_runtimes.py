@@ -1,0 +1,120 @@
+"""Runtimes that this host has: each with its own files, and what these load."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.unit.closure import inside
+from tests.unit.closure.inside import Builder, leads_to, role, tree_of
+
+
+def _need(name: str) -> str:
+    found = inside.have(name)
+    if found is None:
+        pytest.skip(f"no {name}")
+    return found
+
+
+def _assert_tree_loads(made: inside.Template, root: str) -> None:
+    for path in Path(root).rglob("*"):
+        if path.is_file() and not path.is_symlink() and path.read_bytes()[:4] == b"\x7fELF":
+            inside.assert_loads(made, str(path))
+
+
+def test_git_has_its_commands_their_libraries_and_the_shell_they_start(build: Builder) -> None:
+    git = _need("git")
+    made = build("git")
+    inside.assert_loads(made, git)
+    core = subprocess.run([git, "--exec-path"], check=True, capture_output=True, text=True).stdout.strip()
+    assert tree_of(made, os.path.realpath(core))
+    _assert_tree_loads(made, core)
+    assert role(made, "/bin/sh") == "program"
+    if Path("/usr/share/git-core/templates").is_dir():
+        assert leads_to(made, "/usr/share/git-core/templates")
+
+
+def test_node_has_its_libraries_and_no_package_that_was_not_asked_for(build: Builder) -> None:
+    node = _need("node")
+    made = build("node")
+    inside.assert_loads(made, node)
+    assert not any("node_modules/npm" in tree.inside for tree in made.trees)
+
+
+def test_npm_brings_its_package_and_node(build: Builder) -> None:
+    node = _need("node")
+    npm = Path(node).parent / "npm"
+    if not npm.exists() or "node_modules" not in str(npm.resolve()):
+        pytest.skip("no npm beside node")
+    made = build("npm", path=f"{npm.parent}:/usr/bin:/bin")
+    assert made.programs["npm"] == str(npm)
+    assert leads_to(made, str(npm)) == str(npm.resolve())
+    assert role(made, node) == "program"
+    assert tree_of(made, str(npm.resolve().parent.parent / "package.json"))
+
+
+def test_a_package_is_present_with_what_it_depends_on_and_its_neighbours_are_not(
+    build: Builder, tmp_path: Path
+) -> None:
+    node = _need("node")
+    modules = tmp_path / "lib/node_modules"
+    inside.program(modules / "@scope/tool/bin/tool.js", f"#!{node}\n")
+    inside.program(modules / "@scope/tool/node_modules/dep/index.js", "", 0o644)
+    inside.program(modules / "neighbour/index.js", "", 0o644)
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/tool").symlink_to(modules / "@scope/tool/bin/tool.js")
+    made = build("tool", path=str(tmp_path / "bin"))
+    assert tree_of(made, str(modules / "@scope/tool/node_modules/dep/index.js"))
+    assert not tree_of(made, str(modules / "neighbour/index.js"))
+
+
+def test_java_has_its_home_and_the_configuration_that_its_home_links_to(build: Builder) -> None:
+    java = os.path.realpath(_need("java"))
+    made = build("java")
+    home = Path(java).parent.parent
+    assert tree_of(made, str(home / "lib"))
+    inside.assert_loads(made, java)
+    for link in home.rglob("*"):
+        if link.is_symlink() and link.exists() and str(link.resolve()).startswith("/etc/java"):
+            assert leads_to(made, str(link)) == str(link.resolve())
+
+
+def test_go_has_its_root(build: Builder) -> None:
+    go = os.path.realpath(_need("go"))
+    made = build("go")
+    assert tree_of(made, str(Path(go).parent.parent / "src/fmt/print.go"))
+
+
+def test_perl_has_the_directories_of_its_modules(build: Builder) -> None:
+    perl = _need("perl")
+    made = build("perl")
+    inside.assert_loads(made, perl)
+    done = subprocess.run(
+        [perl, "-MPOSIX", "-e", 'print join "\n", values %INC'], check=True, capture_output=True, text=True
+    )
+    for path in done.stdout.splitlines():
+        assert leads_to(made, path), path
+
+
+def test_data_that_programs_expect_is_there_if_the_host_has_it(build: Builder) -> None:
+    made = build("true")
+    for path in ("/usr/share/zoneinfo/UTC", "/etc/localtime", "/etc/mime.types", "/usr/lib/locale/C.utf8/LC_CTYPE"):
+        if Path(path).exists():
+            assert leads_to(made, path) == os.path.realpath(path), path
+    for place in ("/etc/ssl/certs", "/usr/lib/ssl/certs"):
+        for certificate in Path(place).glob("*.[0p]*"):
+            if certificate.exists():
+                assert leads_to(made, str(certificate)) == os.path.realpath(certificate)
+    assert not any(file.role != "data" and file.inside.startswith("/etc/") for file in made.files)
+
+
+def test_character_sets_that_the_c_library_loads_by_name_are_there(build: Builder) -> None:
+    made = build("true")
+    sets = next((t for t in made.trees if t.inside.endswith("/gconv")), None)
+    if sets is None:
+        pytest.skip("a C library without gconv")
+    assert sets.executable
+    _assert_tree_loads(made, sets.inside)
