@@ -105,7 +105,9 @@ class Run:
             check=False,
         )
         said = json.loads(receipt.read_text()) if receipt.exists() else {}
-        return Held(done.returncode, done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace"), said)
+        return Held(
+            done.returncode, done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace"), said
+        )
 
 
 HEAD = "apiVersion: remit/v1\nagent: test\nleast_tier: partial\n"

@@ -25,9 +25,7 @@ except ModuleNotFoundError as missing:
 def main() -> int:
     parser = argparse.ArgumentParser(description="Summarise a folder of purchasing documents.")
     parser.add_argument("documents", type=Path)
-    parser.add_argument(
-        "--out", type=Path, default=Path(), help="where report.md and out/ go (default: here)"
-    )
+    parser.add_argument("--out", type=Path, default=Path(), help="where report.md and out/ go (default: here)")
     options = parser.parse_args()
     if not options.documents.is_dir():
         parser.error(f"{options.documents} is not a folder")
@@ -53,9 +51,7 @@ def main() -> int:
     data = json.dumps(report.facts(books, findings, outcomes), indent=2, ensure_ascii=False)
     (options.out / "out" / "facts.json").write_text(data + "\n", encoding="utf-8")
     urgent = sum(finding.urgency == ACT for finding in findings)
-    print(
-        f"wrote {written}: {len(books.invoices)} invoices, {len(findings)} findings, {urgent} of them urgent"
-    )
+    print(f"wrote {written}: {len(books.invoices)} invoices, {len(findings)} findings, {urgent} of them urgent")
     return 0
 
 

@@ -105,9 +105,7 @@ def copy_documents(to: Path, server: str, outside: Path) -> None:
 
 
 def show(steps: list[dict[str, object]], got: dict[str, str]) -> None:
-    print(
-        f"\nWithout Remit {sum(bool(step['succeeded']) for step in steps)} of {len(steps)} steps succeeded:\n"
-    )
+    print(f"\nWithout Remit {sum(bool(step['succeeded']) for step in steps)} of {len(steps)} steps succeeded:\n")
     for step in steps:
         verb = str(step["step"]).split()[0]
         result = f"succeeded  {got[verb]}" if step["succeeded"] else f"refused    {step['detail']}"

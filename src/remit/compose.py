@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 
 from remit import __version__
 from remit.errors import EXIT_NOT_FOUND, Denied, UsageError
-from remit.plan.compile import Compiled, Request, compile
+from remit.plan.compile import Compiled, Request
+from remit.plan.compile import compile as compile_plan
 from remit.plan.host import HostFacts
 from remit.plan.template import Template
 from remit.policy.model import WORK, Effective, Remit
@@ -159,7 +160,7 @@ def _named_inputs(arguments: Sequence[str], cwd: str) -> Iterator[str]:
 
 
 def _is_static(path: str) -> bool | None:
-    """Only the program headers are looked at: the ELF library costs 50 ms to import, and this is asked at every start."""
+    """Only the program headers are looked at: the ELF library costs 50 ms to import, and every start asks."""
     segments = _elf_segments(path)
     return None if segments is None else not segments & {_PT_INTERP, _PT_DYNAMIC}
 
@@ -222,7 +223,7 @@ def prepare(
         real=os.path.realpath(at) if at else "",
         accept_tier=accept_tier,
     )
-    return Prepared(effective, facts, template, compile(remit, facts, template, request))
+    return Prepared(effective, facts, template, compile_plan(remit, facts, template, request))
 
 
 def inputs(remit: Remit) -> Mapping[str, str]:
@@ -291,6 +292,8 @@ def _cwd_inside(remit: Remit, directory: str) -> str:
     if not cwd.startswith(directory + "/"):
         return WORK
     path = f"{WORK}/{os.path.relpath(cwd, directory)}"
-    below = any(g.to == path or g.to.startswith(path + "/") or path.startswith(g.to + "/") for g in remit.filesystem.read)
+    below = any(
+        g.to == path or g.to.startswith(path + "/") or path.startswith(g.to + "/") for g in remit.filesystem.read
+    )
     whole = remit.filesystem.work_from
     return path if below or (whole and cwd.startswith(whole + "/") and directory == whole) else WORK

@@ -93,8 +93,8 @@ def test_a_32_bit_call_kills_and_a_64_bit_one_answers(run, tmp_path, needs):
     source = tmp_path / "p.c"
     source.write_text(
         "#include <stdio.h>\n#include <unistd.h>\n"
-        "int main(int c,char**v){ if(c<2){printf(\"%d\\n\",getpid()>0);return 0;}\n"
-        " long r; __asm__ volatile(\"int $0x80\":\"=a\"(r):\"a\"(20)); printf(\"got %ld\\n\",r); return 0;}\n"
+        'int main(int c,char**v){ if(c<2){printf("%d\\n",getpid()>0);return 0;}\n'
+        ' long r; __asm__ volatile("int $0x80":"=a"(r):"a"(20)); printf("got %ld\\n",r); return 0;}\n'
     )
     subprocess.run(["gcc", "-static", "-o", str(tmp_path / "p"), str(source)], check=True)
     remit = f"process: {{exec: [{tmp_path}/p]}}\n"

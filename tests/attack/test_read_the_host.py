@@ -43,7 +43,15 @@ def test_dotdot_and_links_in_the_work_directory_lead_nowhere(python):
 
 def test_masked_files_of_proc_are_unreadable_and_ordinary_ones_are_read(python):
     held = python(
-        _TRY, argv=["/proc/kcore", "/proc/kallsyms", "/proc/keys", "/proc/sysrq-trigger", "/proc/cpuinfo", "/proc/self/status"]
+        _TRY,
+        argv=[
+            "/proc/kcore",
+            "/proc/kallsyms",
+            "/proc/keys",
+            "/proc/sysrq-trigger",
+            "/proc/cpuinfo",
+            "/proc/self/status",
+        ],
     )
     lines = held.out.splitlines()
     assert all("READ" not in line for line in lines[:4]), lines

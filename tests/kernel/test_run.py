@@ -19,10 +19,14 @@ pytestmark = pytest.mark.kernel
 
 
 def test_a_real_program_does_useful_work_and_its_result_is_kept(python, tmp_path):
-    held = python(
-        "import pathlib\npathlib.Path('report.md').write_text(pathlib.Path('in.txt').read_text().upper())\nprint('done')",
-        "filesystem: {read: [./probe.py, ./in.txt]}\nstate: {keep: [report.md]}\n",
-    ) if (tmp_path / "in.txt").write_text("words") else None
+    held = (
+        python(
+            "import pathlib\npathlib.Path('report.md').write_text(pathlib.Path('in.txt').read_text().upper())\nprint('done')",
+            "filesystem: {read: [./probe.py, ./in.txt]}\nstate: {keep: [report.md]}\n",
+        )
+        if (tmp_path / "in.txt").write_text("words")
+        else None
+    )
     assert (held.code, held.out) == (0, "done\n")
     assert (tmp_path / "kept/report.md").read_text() == "WORDS"
     assert [k["path"] for k in held.receipt["kept"]] == ["report.md"]
@@ -115,7 +119,12 @@ def test_the_plan_that_is_printed_keeps_its_contract(tmp_path, needs):
 
 def test_a_run_without_a_remit_says_which_base_it_took(needs):
     needs("userns")
-    done = subprocess.run([*REMIT, "run", "--accept-tier", "partial", "--", "/bin/sh", "-c", "echo hi"], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [*REMIT, "run", "--accept-tier", "partial", "--", "/bin/sh", "-c", "echo hi"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.stdout == "hi\n", done.stderr
     assert "built-in base 'shell-with-git'" in done.stderr
 

@@ -41,9 +41,7 @@ class Books:
         self.budget = of(BudgetLine)
         self.statements = of(StatementLine)
         self.limits = {limit.name: limit for limit in of(Limit)}
-        self.mails = sorted(
-            of(Mail), key=lambda mail: (mail.sent.timestamp() if mail.sent else 0, mail.place)
-        )
+        self.mails = sorted(of(Mail), key=lambda mail: (mail.sent.timestamp() if mail.sent else 0, mail.place))
         self.unreadable: list[Unreadable] = [row for reading in readings for row in reading.unreadable]
 
         currencies = Counter(invoice.currency for invoice in self.entered)

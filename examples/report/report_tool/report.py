@@ -36,9 +36,7 @@ def markdown(
         _finding_table(other),
         "## Invoices by vendor and month",
         f"Gross, each invoice once, credit notes taken off.{_foreign(books)}",
-        _month_table(
-            "Vendor", months, ((books.vendor_name(i.vendor), i.month, i.gross) for i in books.invoices)
-        ),
+        _month_table("Vendor", months, ((books.vendor_name(i.vendor), i.month, i.gross) for i in books.invoices)),
         "## Against the budget",
         _budget(books),
         "## Open invoices",
@@ -171,9 +169,8 @@ def _open(books: Books) -> str:
         late = books.days_late(invoice)
         bucket = buckets[0] if not late else buckets[1] if late <= 30 else buckets[2]
         cells.append((books.vendor_name(invoice.vendor), bucket, invoice.gross))
-    return (
-        f"Not named by any payment up to {books.as_of:%d %B %Y}; credit notes taken off.\n\n"
-        + _month_table("Vendor", buckets, cells)
+    return f"Not named by any payment up to {books.as_of:%d %B %Y}; credit notes taken off.\n\n" + _month_table(
+        "Vendor", buckets, cells
     )
 
 
@@ -209,10 +206,7 @@ def _instructions(outcomes: Sequence[Outcome]) -> str:
     if not outcomes:
         return "None."
     documents = ", ".join(sorted({f"`{outcome.step.document}`" for outcome in outcomes}))
-    rows = [
-        (f"`{_plain(str(o.step))}`", "**succeeded**" if o.succeeded else "refused", o.detail)
-        for o in outcomes
-    ]
+    rows = [(f"`{_plain(str(o.step))}`", "**succeeded**" if o.succeeded else "refused", o.detail) for o in outcomes]
     note = (
         f"{documents} holds text that addresses whatever program reads it. This tool tried each "
         f"step. Show the document to those who look after your mail."
@@ -221,9 +215,7 @@ def _instructions(outcomes: Sequence[Outcome]) -> str:
 
 
 def _documents(readings: Sequence[Reading]) -> str:
-    rows = [
-        (f"`{_plain(r.document)}`", r.kind, len(r.records) or "", len(r.unreadable) or "") for r in readings
-    ]
+    rows = [(f"`{_plain(r.document)}`", r.kind, len(r.records) or "", len(r.unreadable) or "") for r in readings]
     return _table(["Document", "Kind", "Records", "Not read"], rows, numeric=2)
 
 
@@ -270,6 +262,4 @@ def _plain(text: str) -> str:
 
 
 def _strings(table: dict[str, dict[str, Decimal]]) -> dict[str, dict[str, str]]:
-    return {
-        row: {column: str(cells[column]) for column in sorted(cells)} for row, cells in sorted(table.items())
-    }
+    return {row: {column: str(cells[column]) for column in sorted(cells)} for row, cells in sorted(table.items())}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import subprocess
 from typing import Any
 
@@ -21,7 +20,7 @@ _REMEDIES = {
     "seccomp_notify": "Linux 5.14 or later with CONFIG_SECCOMP_FILTER",
 }
 _APPARMOR = """AppArmor restricts user namespaces here. Give the launcher a profile (as root):
-  printf 'abi <abi/4.0>,\\ninclude <tunables/global>\\nprofile remit-launcher {path} flags=(unconfined) {{ userns, }}\\n' \\
+  printf 'abi <abi/4.0>,\\nprofile remit-launcher {path} flags=(unconfined) {{ userns, }}\\n' \\
     > /etc/apparmor.d/remit-launcher && apparmor_parser -r /etc/apparmor.d/remit-launcher"""
 
 
@@ -46,7 +45,9 @@ def doctor(options: argparse.Namespace) -> int:
     if not findings["works"]:
         console.print("nothing can be run here until the red lines are mended", style="red")
     elif findings["tier"] == "partial":
-        console.print("without hard limits a remit must accept this by name: least_tier: partial, or --accept-tier partial")
+        console.print(
+            "without hard limits a remit must accept this by name: least_tier: partial, or --accept-tier partial"
+        )
     return 0 if findings["works"] else 1
 
 
@@ -55,9 +56,7 @@ def examine() -> dict[str, Any]:
     rows: list[dict[str, Any]] = []
 
     def row(name: str, ok: bool, found: str, remedy: str | None = None, *, optional: bool = False) -> None:
-        rows.append(
-            {"name": name, "ok": ok, "optional": optional, "found": found, "remedy": None if ok else remedy}
-        )
+        rows.append({"name": name, "ok": ok, "optional": optional, "found": found, "remedy": None if ok else remedy})
 
     facts = host.read()
     try:
@@ -73,7 +72,7 @@ def examine() -> dict[str, Any]:
         row("probe", False, str(error), "run `remit-launcher probe` to see why")
         return {"tier": "none", "works": False, "mechanisms": rows}
     row("kernel", True, f"{probed['kernel']} {probed['machine']}")
-    restricted = os.path.exists(_RESTRICT) and open(_RESTRICT).read().strip() == "1"
+    restricted = _restricted()
     for name in ("namespaces", "tmpfs", "proc", "devpts", "loopback", "seccomp_notify"):
         result = probed[name]
         remedy = _APPARMOR.format(path=path) if restricted else _REMEDIES.get(name, "see docs/hosts.md")
@@ -87,6 +86,15 @@ def examine() -> dict[str, Any]:
     row("identity", True, who)
     works = all(r["ok"] or r["optional"] for r in rows)
     return {"tier": found if works else "none", "works": works, "mechanisms": rows}
+
+
+def _restricted() -> bool:
+    """Does AppArmor keep user namespaces from ordinary users?"""
+    try:
+        with open(_RESTRICT) as file:
+            return file.read().strip() == "1"
+    except OSError:
+        return False
 
 
 def _cgroup(facts: HostFacts) -> str:

@@ -27,7 +27,8 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=form,
         description="Holds an agent's program inside an envelope that the kernel enforces.",
         epilog="start here:\n  remit doctor                     what this host can enforce\n"
-        "  remit run -- python3 tool.py     run something, held\n  remit init                       write a first remit",
+        "  remit run -- python3 tool.py     run something, held\n"
+        "  remit init                       write a first remit",
     )
     top.add_argument("--version", action="version", version=f"remit {__version__}")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)

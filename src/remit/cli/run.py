@@ -93,7 +93,9 @@ def _open(target: str) -> IO[str]:
             return os.fdopen(int(target), "w", buffering=1, encoding="utf-8", errors="replace")
         return open(target, "w", buffering=1, encoding="utf-8", errors="replace")
     except OSError as error:
-        raise UsageError(f"{target}: {error.strerror}", hint="give a path that can be written, or a descriptor") from error
+        raise UsageError(
+            f"{target}: {error.strerror}", hint="give a path that can be written, or a descriptor"
+        ) from error
 
 
 class _Progress:

@@ -1,5 +1,5 @@
-"""`sudo remit setup`: delegates cgroups to one user, so that an ordinary user's limits are hard. What it does is printed
-before it is done, and `--undo` takes it back."""
+"""`sudo remit setup`: delegates cgroups to one user, so that an ordinary user's limits are hard. What it does is
+printed as it is done, and `--undo` takes it back."""
 
 from __future__ import annotations
 

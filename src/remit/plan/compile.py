@@ -31,8 +31,8 @@ _NOTIFY = {"none": None, "exec+connect": "observe-exec-connect", "open": "observ
 class Request(NamedTuple):
     """One launch. `argv`: the command as typed. `cwd`: inside. `env`: the caller's environment, of which only what the
     remit names is used. `inputs`: host path of each granted input -> 'file' or 'dir'. `masked`: paths inside that match
-    a deny pattern. `on_path`: whether the host knows argv[0] at all, for the difference between 126 and 127. `real`: the file that
-    argv[0] leads to on the host.
+    a deny pattern. `on_path`: whether the host knows argv[0] at all, for the difference between 126 and 127.
+    `real`: the file that argv[0] leads to on the host.
     `accept_tier`: a lesser tier that the caller accepts by name."""
 
     sandbox: str

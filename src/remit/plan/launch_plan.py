@@ -1,7 +1,8 @@
 """The launch plan: everything that the launcher does, as frozen data with a version.
 
-Rules of this room: pure values, as named tuples: a dataclass costs 0.6 ms to define, and there are twenty. `as_document` gives what `contracts/launch-plan.v1.schema.json` describes and the
-launcher parses; `from_document` is its inverse, so that golden fixtures hold both languages to one shape.
+Rules of this room: pure values, as named tuples (a dataclass costs 0.6 ms to define, and there are twenty).
+`as_document` gives what `contracts/launch-plan.v1.schema.json` describes and the launcher parses; `from_document` is its
+inverse, so that golden fixtures hold both languages to one shape.
 Paths of the host are `source`; all others are as seen inside: absolute, normalised, parents first.
 """
 
@@ -220,18 +221,14 @@ class LaunchPlan(NamedTuple):
             body["root"] = tuple(_decode_op(op) for op in document["root"])
             body["identity"] = Identity(**document["identity"])
             body["scratch"] = ScratchSize(**document["scratch"])
-            rules = tuple(
-                LandlockRule(rule["access"], tuple(rule["paths"])) for rule in document["landlock"]["rules"]
-            )
+            rules = tuple(LandlockRule(rule["access"], tuple(rule["paths"])) for rule in document["landlock"]["rules"])
             body["landlock"] = Landlock(document["landlock"]["min_abi"], rules)
             body["seccomp"] = Seccomp(**document["seccomp"])
             body["cgroup"] = _decode_cgroup(document["cgroup"])
             body["rlimits"] = Rlimits(**document["rlimits"])
             body["limits"] = Limits(**document["limits"])
             command = document["command"]
-            body["command"] = Command(
-                command["path"], tuple(command["argv"]), tuple(command["env"]), command["cwd"]
-            )
+            body["command"] = Command(command["path"], tuple(command["argv"]), tuple(command["env"]), command["cwd"])
             return cls(**body)
         except (KeyError, TypeError) as error:
             raise UsageError(f"launch plan: {error}") from error
@@ -266,7 +263,6 @@ def _decode_cgroup(document: Mapping[str, Any] | None) -> Cgroup | None:
     if document is None:
         return None
     groups = tuple(
-        CgroupGroup(g["controller"], g["dir"], tuple(CgroupSetting(**s) for s in g["set"]))
-        for g in document["groups"]
+        CgroupGroup(g["controller"], g["dir"], tuple(CgroupSetting(**s) for s in g["set"])) for g in document["groups"]
     )
     return Cgroup(document["version"], groups)

@@ -102,7 +102,7 @@ class Root:
                 self.places.append(Place(directory, False, False, "builtin.skeleton", tree=False))
 
     def _closure(self, remit: Remit, template: Template) -> None:
-        real = {path: rule for path, rule in _rules_of(remit, template)}
+        real = dict(_rules_of(remit, template))
         for link in template.links:
             # A link into a directory that is itself a link (/lib/x with /lib -> usr/lib) is made where it lands.
             if not any(link.inside.startswith(other.inside + "/") for other in template.links):

@@ -6,6 +6,7 @@ nowhere. Everything is staged beside its destination first and then renamed, so 
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import os
@@ -152,10 +153,8 @@ def _place(temporary: str, destination: str, path: str) -> None:
     try:
         *above, name = path.split("/")
         for part in above:
-            try:
+            with contextlib.suppress(FileExistsError):
                 os.mkdir(part, dir_fd=at)
-            except FileExistsError:
-                pass
             below = os.open(part, flags | os.O_NOFOLLOW, dir_fd=at)
             os.close(at)
             at = below

@@ -125,9 +125,7 @@ def _serve(
     return failure, running.wait()
 
 
-def _judge(
-    judge: Judge, event: Mapping[str, Any], outcome: Outcome, listener: Listener, seen: set[str]
-) -> None:
+def _judge(judge: Judge, event: Mapping[str, Any], outcome: Outcome, listener: Listener, seen: set[str]) -> None:
     attempt = judge.attempt(event)
     if attempt is None:
         return

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from remit.plan.template import Template
 from tests.unit.closure import inside
 
 
@@ -18,7 +20,7 @@ def shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def build(shared_cache: Path) -> inside.Builder:
     """`inside.template` with the shared cache; every result is checked to be whole."""
 
-    def make(*entries: str, **options: object) -> inside.Template:
+    def make(*entries: str, **options: Any) -> Template:
         made = inside.template(*entries, cache_dir=str(shared_cache), **options)
         inside.assert_whole(made)
         return made

@@ -56,8 +56,12 @@ def _in_tree(made: Template, path: str) -> bool:
     return any(path.startswith(tree.inside + "/") for tree in made.trees)
 
 
+def _places(made: Template) -> list[str]:
+    return [f.inside for f in made.files] + [t.inside for t in made.trees] + [link.inside for link in made.links]
+
+
 def _bound(made: Template, path: str) -> str | None:
-    places = [x.inside for x in (*made.files, *made.trees, *made.links)]
+    places = _places(made)
     if path in places or any(place.startswith(path + "/") for place in places):
         return path
     return path if _in_tree(made, path) and Path(path).exists() else None
@@ -86,7 +90,7 @@ def assert_whole(made: Template) -> None:
         real = leads_to(made, path)
         assert real is not None, entry
         assert next(file for file in made.files if file.inside == real).role == "program", entry
-    insides = [place.inside for place in (*made.files, *made.trees, *made.links)]
+    insides = _places(made)
     assert len(insides) == len(set(insides))
 
 

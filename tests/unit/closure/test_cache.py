@@ -64,7 +64,8 @@ def test_a_hit_needs_neither_a_subprocess_nor_the_elf_library(case: Case) -> Non
         "import sys; from remit.sandbox import closure;"
         f"closure.build([{str(case.tool)!r}], path='', cwd='/', env={{'HOME': '/nonexistent'}},"
         f" cache_dir={str(case.cache)!r});"
-        "print([m for m in ('subprocess', 'elftools', 'pathlib', 'remit.sandbox.closure.assemble') if m in sys.modules])"
+        "costly = ('subprocess', 'elftools', 'pathlib', 'remit.sandbox.closure.assemble');"
+        "print([name for name in costly if name in sys.modules])"
     )
     # The key holds PATH, so the template is made once with the one given here.
     inside.template(str(case.tool), path="", cache_dir=str(case.cache))
@@ -156,7 +157,8 @@ def test_a_truncated_cache_is_built_again(case: Case, cut: int) -> None:
 @pytest.mark.parametrize("part", ["template", "evidence", "version"])
 def test_a_cache_of_another_shape_is_built_again(case: Case, part: str) -> None:
     body = json.loads(case.file().read_bytes().partition(b"\n")[2])
-    for wrong in (None, {}, [], 3, {"files": [[1]]}):
+    shapes: tuple[object, ...] = (None, {}, [], 3, {"files": [[1]]})
+    for wrong in shapes:
         cache.write(str(case.file()), {**body, part: wrong})
         case.build()
         assert not case.hit

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from remit.errors import HostError
+from remit.plan.template import Template
 from tests.unit.closure import inside
 from tests.unit.closure.inside import Builder, leads_to, program, role, tree_of
 
@@ -30,7 +31,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-def _assert_runs(made: inside.Template, python: str) -> None:
+def _assert_runs(made: Template, python: str) -> None:
     """The interpreter, its standard library and each extension module have what they load."""
     inside.assert_loads(made, python)
     where = json.loads(

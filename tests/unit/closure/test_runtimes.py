@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from remit.plan.template import Template
 from tests.unit.closure import inside
 from tests.unit.closure.inside import Builder, leads_to, role, tree_of
 
@@ -19,7 +20,7 @@ def _need(name: str) -> str:
     return found
 
 
-def _assert_tree_loads(made: inside.Template, root: str) -> None:
+def _assert_tree_loads(made: Template, root: str) -> None:
     for path in Path(root).rglob("*"):
         if path.is_file() and not path.is_symlink() and path.read_bytes()[:4] == b"\x7fELF":
             inside.assert_loads(made, str(path))

@@ -29,9 +29,7 @@ def run_tool(documents: Path, work: Path, home: Path) -> tuple[str, str, dict[st
     work.mkdir(exist_ok=True)
     environment = {"PATH": os.environ["PATH"], "HOME": str(home), "PYTHONDONTWRITEBYTECODE": "1"}
     command = [sys.executable, str(EXAMPLE / "tool.py"), str(documents)]
-    done = subprocess.run(
-        command, cwd=work, env=environment, capture_output=True, text=True, timeout=60, check=False
-    )
+    done = subprocess.run(command, cwd=work, env=environment, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     facts = json.loads((work / "out" / "facts.json").read_text(encoding="utf-8"))
     return done.stdout, (work / "report.md").read_text(encoding="utf-8"), facts
@@ -160,9 +158,7 @@ def test_encoded_headers_and_attachments_of_mail_are_in_the_report(shipped: Path
     assert "attached: réémission-2025-03.csv" in report
 
 
-def test_four_injected_steps_succeed_against_stand_ins(
-    one_document: Path, tmp_path: Path, server: str
-) -> None:
+def test_four_injected_steps_succeed_against_stand_ins(one_document: Path, tmp_path: Path, server: str) -> None:
     key = tmp_path / "home" / ".ssh" / "id_ed25519"
     key.parent.mkdir(parents=True)
     key.write_text("STAND-IN\nmore\n")

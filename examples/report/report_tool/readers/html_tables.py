@@ -29,14 +29,10 @@ def read(name: str, content: bytes) -> Reading:
                 if kind == "vendors":
                     records.append(Vendor(place, row["vendor"], row["account"], row.get("mail domain", "")))
                 else:
-                    records += [
-                        BudgetLine(place, row["category"], month, amount(row[month])) for month in months
-                    ]
+                    records += [BudgetLine(place, row["category"], month, amount(row[month])) for month in months]
             except (KeyError, ValueError) as error:
                 unreadable.append(Unreadable(place, str(error)))
-    return Reading(
-        name, " and ".join(sorted(kinds)) or "page", as_text(soup), tuple(records), tuple(unreadable)
-    )
+    return Reading(name, " and ".join(sorted(kinds)) or "page", as_text(soup), tuple(records), tuple(unreadable))
 
 
 def as_text(soup: BeautifulSoup) -> str:
