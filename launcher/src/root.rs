@@ -47,12 +47,14 @@ pub fn build(plan: &Plan, sources: &[Option<OwnedFd>], limited: impl FnOnce() ->
         mkdirat(&scratch, name, Mode::from_raw_mode(mode)).at("root.scratch", name)?;
     }
     file(&scratch, "hidden", 0, "")?;
+    // A part of a mount can be shown elsewhere only once the mount hangs somewhere (before Linux 6.15). Any directory
+    // serves until the pivot.
+    let place = ["/tmp", "/"].into_iter().find(|path| attach(&scratch, CWD, path).is_ok()).unwrap_or("/");
     let root = clone_of(&scratch, "root")?;
-    // Any directory serves as the place to hang it until the pivot.
-    attach(&root, CWD, "/tmp").or_else(|_| attach(&root, CWD, "/"))?;
+    attach(&root, CWD, place)?;
     fchdir(&root).step("root.enter")?;
     mkdirat(&root, SCRATCH, Mode::from_raw_mode(0o700)).at("root.scratch", SCRATCH)?;
-    attach(&scratch, &root, SCRATCH)?;
+    attach(&clone_of(&scratch, "")?, &root, SCRATCH)?;
 
     let mut builder = Builder { plan, root, kept: None };
     builder.cover_masks()?;
@@ -80,7 +82,7 @@ fn scratch(plan: &Plan) -> Outcome<OwnedFd> {
 }
 
 fn clone_of(dir: &OwnedFd, path: &str) -> Outcome<OwnedFd> {
-    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;
     open_tree(dir, path, flags).at("root.mount", path)
 }
 

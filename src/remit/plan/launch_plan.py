@@ -1,7 +1,7 @@
 """The launch plan: everything that the launcher does, as frozen data with a version.
 
 Rules of this room: pure values, as named tuples (a dataclass costs 0.6 ms to define, and there are twenty).
-`as_document` gives what `contracts/launch-plan.v1.schema.json` describes and the launcher parses; `from_document` is its
+`as_document` gives what `contracts/launch-plan.v1.schema.json` describes and the launcher reads; `from_document` is its
 inverse, so that golden fixtures hold both languages to one shape.
 Paths of the host are `source`; all others are as seen inside: absolute, normalised, parents first.
 """

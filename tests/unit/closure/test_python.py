@@ -101,6 +101,17 @@ def test_a_version_managers_script_gives_way_to_what_it_starts(build: Builder, t
     assert "/bin/sh" not in {file.inside for file in made.files}
 
 
+def test_an_environment_behind_a_script_is_found_by_its_directory(
+    build: Builder, tmp_path: Path, environment: Path
+) -> None:
+    # Python knows its environment by the path that it is started by: a link elsewhere would lose it.
+    shim = program(tmp_path / "shims/python3", f'#!/bin/sh\nexec {environment}/bin/python3 "$@"\n')
+    made = build("true", "python3", path=f"{shim.parent}:/usr/bin:/bin")
+    assert made.programs["python3"] == f"{environment}/bin/python3"
+    assert made.path[0] == f"{environment}/bin"
+    assert leads_to(made, "/usr/local/bin/python3") is None
+
+
 def _manager(tmp_path: Path) -> Path:
     """A manager and its shims, as pyenv lays them out: `which` answers by .python-version or the version file."""
     root = tmp_path / "root"
