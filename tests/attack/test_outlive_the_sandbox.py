@@ -113,3 +113,34 @@ def test_the_cgroups_of_a_sandbox_are_gone(python, needs):
     name = held.receipt["sandbox"]
     for parent, folders, _ in os.walk("/sys/fs/cgroup"):
         assert name not in folders, parent
+
+
+def test_cgroups_of_a_killed_launcher_are_removed_by_a_later_run_and_those_in_use_are_not(python, needs, tmp_path):
+    needs("cgroup")
+    from remit.sandbox.sweep import sweep
+
+    (tmp_path / "remit.yaml").write_text(HEAD + PYTHON)
+    command = [*REMIT, "run", "-q", "--remit", "remit.yaml", "--", sys.executable, "-c"]
+    sleeper = "import time; print('up', flush=True); time.sleep(60)"
+    killed, kept = (subprocess.Popen([*command, sleeper], cwd=tmp_path, stdout=subprocess.PIPE) for _ in range(2))
+    for process in (killed, kept):
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"up\n"
+    launchers = [int(open(f"/proc/{p.pid}/task/{p.pid}/children").read().split()[0]) for p in (killed, kept)]
+    os.kill(launchers[0], signal.SIGKILL)
+    killed.wait(20)
+    from remit.plan.launch_plan import Cgroup, CgroupGroup
+    from remit.sandbox import host
+
+    facts = host.read()
+    assert facts.cgroup is not None
+    parents = facts.cgroup.parents
+    plan = Cgroup(1, tuple(CgroupGroup(c, f"{parent}/rmt-x") for c, parent in parents.items()))
+    assert sweep(plan) == 0  # too young to be told from one that is being made
+    end = time.monotonic() + 10
+    while not (removed := sweep(plan, time.time() + 3600)) and time.monotonic() < end:
+        time.sleep(0.1)
+    assert removed >= len(parents)
+    assert any(name.startswith("rmt-") for name in os.listdir(parents["memory"])), "the other one still runs"
+    kept.send_signal(signal.SIGTERM)
+    kept.wait(20)

@@ -12,6 +12,7 @@ from remit.errors import EXIT_SETUP, SetupError
 from remit.plan.compile import Compiled
 from remit.policy.model import Effective
 from remit.sandbox import launcher
+from remit.sandbox.sweep import sweep
 
 if TYPE_CHECKING:
     from remit.sandbox.attempts import Attempt, Judge
@@ -75,6 +76,8 @@ def run(effective: Effective, compiled: Compiled, destination: str, listener: Li
         if running is not None:
             running.close()
     outcome.ended_at = time.time()
+    # After the run, when nobody waits for it.
+    sweep(compiled.plan.cgroup)
     if failure is not None:
         raise SetupError(
             failure["step"],
