@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from remit.plan.compile import Request, compile
+from remit.plan import compile as compiler
 from remit.plan.host import CgroupFacts, HostFacts
 from remit.plan.template import Stamp, Template, TemplateFile
 from remit.policy.model import Limits, Process, Remit
@@ -59,7 +59,7 @@ def plan(who: str, script: str, limits: Limits) -> dict[str, Any]:
         CgroupFacts(2, {"unified": parent}, ("memory", "pids", "cpu")),
     )
     remit = Remit("guest", process=Process(("busybox",)), limits=limits)
-    compiled = compile(remit, host, template, Request("rmt-guest", ("busybox", "sh", "-c", script)))
+    compiled = compiler.compile(remit, host, template, compiler.Request("rmt-guest", ("busybox", "sh", "-c", script)))
     document = compiled.plan.as_document()
     for op in document["root"]:
         # The file's stamp is that of the guest's own copy.
