@@ -89,6 +89,7 @@ impl<'a> Monitor<'a> {
                     peak: watchdog::Sample::default(),
                     cpu_us: 0,
                     started: false,
+                    early: Vec::new(),
                     next_look: Instant::now(),
                 })
             }

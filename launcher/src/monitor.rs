@@ -56,6 +56,7 @@ pub struct Monitor<'a> {
     pub(crate) peak: watchdog::Sample,
     pub(crate) cpu_us: u64,
     pub(crate) started: bool,
+    pub(crate) early: Vec<i32>,
     pub(crate) next_look: Instant,
 }
 
@@ -207,6 +208,9 @@ impl<'a> Monitor<'a> {
             }
             FromInit::Started { .. } => {
                 self.started = true;
+                for signal in std::mem::take(&mut self.early) {
+                    self.pass_on(signal);
+                }
                 self.mark("executed");
             }
             FromInit::NotExecuted { errno } => self.ending = Some(Ending::not_executed(errno)),
@@ -296,10 +300,8 @@ impl<'a> Monitor<'a> {
 
     fn pass_on(&mut self, signal: i32) {
         if !self.started {
-            // Nothing runs yet that could handle it.
-            if !matches!(signal, libc::SIGSTOP | libc::SIGCONT | libc::SIGUSR1 | libc::SIGUSR2) {
-                self.end(Reason::Killed);
-            }
+            // The program may run already, and its first word be on its way: it gets the signal once it is known to.
+            self.early.push(signal);
         } else if send(&self.socket, &FromMonitor::Signal(signal), &[]).is_err() {
             self.end(Reason::Lost);
         }

@@ -22,8 +22,9 @@ pub struct Plan {
     pub rlimits: Rlimits,
     pub limits: Limits,
     pub stdio: Stdio,
-    /// Ask for the work directory's descriptor at the end, and wait until the caller has taken what it keeps.
-    pub keep: bool,
+    /// The scratch directory whose descriptor is handed over at the end (`work`, which may be an overlay's upper layer,
+    /// or `prefix`); the launcher then waits until the caller has taken what it keeps.
+    pub keep: Option<String>,
     pub command: Command,
 }
 

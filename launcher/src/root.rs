@@ -184,7 +184,7 @@ impl Builder<'_> {
         let mount = clone_of(&self.root, &path)?;
         let attributes = NOSUID | NODEV | if exec { 0 } else { NOEXEC };
         sys::mount_setattr(mount.as_fd(), c"", false, attributes, None).at("root.attributes", to)?;
-        if name == "work" {
+        if self.plan.keep.as_deref() == Some(name) {
             self.kept = Some(self.open_dir(&path)?);
         }
         attach(&mount, &self.root, under(to))

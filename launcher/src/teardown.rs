@@ -52,7 +52,7 @@ impl Monitor<'_> {
         };
         // What the caller takes to copy is not the sandbox's end.
         let mut copied = Duration::ZERO;
-        match self.kept.take().filter(|_| self.plan.keep && self.failure.is_none()) {
+        match self.kept.take().filter(|_| self.plan.keep.is_some() && self.failure.is_none()) {
             Some(kept) => {
                 self.reporter.hand_over(&report, kept.as_fd());
                 if let Some(fd) = self.reporter.descriptor() {

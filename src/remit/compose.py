@@ -13,10 +13,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from remit import __version__
-from remit.errors import EXIT_NOT_FOUND, Denied, UsageError
+from remit.errors import EXIT_NOT_FOUND, Denied, HostError, SetupError, UsageError
 from remit.plan.compile import Compiled, Request
 from remit.plan.compile import compile as compile_plan
 from remit.plan.host import HostFacts
+from remit.plan.prefix import Prefix
 from remit.plan.template import Template
 from remit.policy.model import WORK, Effective, Remit
 from remit.sandbox import closure, host
@@ -204,6 +205,8 @@ def prepare(
     tty: bool = False,
     accept_tier: str | None = None,
     progress: Callable[[str], None] | None = None,
+    prefix: Prefix | None = None,
+    installing: bool = False,
 ) -> Prepared:
     """`directory`: where /workspace stands for (the remit's own, or the current one). Raises any `RemitError`."""
     remit = effective.remit
@@ -222,8 +225,73 @@ def prepare(
         on_path=at is not None,
         real=os.path.realpath(at) if at else "",
         accept_tier=accept_tier,
+        prefix=prefix,
+        installing=installing,
     )
     return Prepared(effective, facts, template, compile_plan(remit, facts, template, request))
+
+
+def installed(
+    effective: Effective,
+    *,
+    directory: str,
+    accept_tier: str | None,
+    progress: Callable[[str], None] | None,
+    begin: Callable[[str], None],
+) -> Prefix:
+    """The sealed prefix of `process.install`, filled by running the command in a sandbox of its own if it is not
+    there or no longer what was hashed. `begin` hears the command before it runs. Raises `SetupError` if it fails."""
+    from remit.sandbox import prefix
+    from remit.sandbox.run import Listener, Outcome
+    from remit.sandbox.run import run as run_sandbox
+
+    cached = cache_dir()
+    if cached is None:
+        message = "there is no cache directory to keep installed dependencies in"
+        raise HostError("prefix", message, hint="set XDG_CACHE_HOME")
+    argv = effective.remit.process.install
+    template = template_of(effective.remit, directory, progress)
+    stamps = [_stamps(os.path.join(directory, word)) for word in argv]
+    key = hashlib.sha256(repr((effective.digest, template.digest, stamps)).encode()).hexdigest()[:32]
+    os.makedirs(f"{cached}/prefixes", mode=0o700, exist_ok=True)
+    store = f"{cached}/prefixes/{key}"
+    found = prefix.find(store)
+    if found is not None:
+        return found
+    if os.path.exists(store):
+        # Not what was hashed any more: out of the way, and not trusted again.
+        os.rename(store, f"{store}.{os.urandom(4).hex()}.stale")
+    begin(" ".join(argv))
+    prepared = prepare(
+        effective, argv, directory=directory, accept_tier=accept_tier, progress=progress, installing=True
+    )
+
+    def take(root: int, outcome: Outcome) -> None:
+        if outcome.exit == 0:
+            prefix.take(root, store, effective.remit.limits.disk)
+
+    quiet = Listener(lambda event: None, lambda attempt: None)
+    outcome = run_sandbox(effective, prepared.compiled, take, quiet, timings=False)
+    filled = prefix.find(store)
+    if filled is None:
+        why = outcome.keep_error or f"it ended with {outcome.exit} ({outcome.reason})"
+        raise SetupError(
+            "install",
+            f"process.install failed: {why}: {' '.join(argv)}",
+            hint="it runs with the remit's own inputs and limits and without a network: grant a folder of wheels or "
+            "packages with filesystem.read, and raise limits.disk or limits.processes if they are short",
+        )
+    return filled
+
+
+def _stamps(path: str) -> list[tuple[str, int, int, int]]:
+    """What an input of the install command is: name, size, change and inode of each file; empty if it is none."""
+    found: list[tuple[str, int, int, int]] = []
+    paths = [path] if os.path.isfile(path) else [f"{above}/{n}" for above, _, names in os.walk(path) for n in names]
+    for file in sorted(paths):
+        mark = os.lstat(file)
+        found.append((file, mark.st_size, mark.st_mtime_ns, mark.st_ino))
+    return found
 
 
 def inputs(remit: Remit) -> Mapping[str, str]:

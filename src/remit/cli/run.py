@@ -15,10 +15,11 @@ from remit.cli import say
 from remit.errors import UsageError
 from remit.policy.model import Effective
 from remit.policy.units import show_size
-from remit.sandbox.run import Listener
+from remit.sandbox.run import Listener, keeping
 from remit.sandbox.run import run as run_sandbox
 
 if TYPE_CHECKING:
+    from remit.plan.prefix import Prefix
     from remit.sandbox.attempts import Attempt
 
 _LINES = 20
@@ -35,8 +36,17 @@ def run(options: argparse.Namespace) -> int:
     if options.tty and not sys.stdin.isatty():
         raise UsageError("--tty wants a terminal on standard input", hint="leave --tty out, or run it at a terminal")
     progress = _Progress(quiet)
+    prefix = None
+    if effective.remit.process.install and not options.dry_run:
+        prefix = _installed(effective, directory, options.accept_tier, quiet, progress)
     prepared = compose.prepare(
-        effective, argv, directory=directory, tty=tty, accept_tier=options.accept_tier, progress=progress.step
+        effective,
+        argv,
+        directory=directory,
+        tty=tty,
+        accept_tier=options.accept_tier,
+        progress=progress.step,
+        prefix=prefix,
     )
     progress.end()
     if options.dry_run:
@@ -56,7 +66,13 @@ def run(options: argparse.Namespace) -> int:
         if not quiet and told <= _LINES:
             say.note(attempt.line(), "yellow")
 
-    outcome = run_sandbox(effective, prepared.compiled, destination, Listener(on_event, on_refusal), options.timings)
+    outcome = run_sandbox(
+        effective,
+        prepared.compiled,
+        keeping(effective, prepared.compiled, destination),
+        Listener(on_event, on_refusal),
+        options.timings,
+    )
     from remit.sandbox.receipt import receipt
 
     final = receipt(effective, prepared.compiled, prepared.template, outcome)
@@ -71,6 +87,29 @@ def run(options: argparse.Namespace) -> int:
     elif not options.quiet:
         _summary(final, destination, told)
     return outcome.exit
+
+
+def _installed(
+    effective: Effective, directory: str, accept_tier: str | None, quiet: bool, progress: _Progress
+) -> Prefix:
+    """The sealed dependencies; filled first if they are not there. The command's output is not the program's: it
+    goes to standard error."""
+
+    def say_so(command: str) -> None:
+        progress.end()
+        if not quiet:
+            say.note(f"installing dependencies, kept for the next time: {command}")
+        sys.stdout.flush()
+
+    out = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        return compose.installed(
+            effective, directory=directory, accept_tier=accept_tier, progress=progress.step, begin=say_so
+        )
+    finally:
+        os.dup2(out, 1)
+        os.close(out)
 
 
 def _policy(options: argparse.Namespace, argv: list[str], quiet: bool) -> tuple[Effective, str]:

@@ -16,6 +16,7 @@ from remit.errors import EXIT_NOT_FOUND, Denied
 from remit.plan import launch_plan as lp
 from remit.plan.host import HostFacts, require
 from remit.plan.limits import cgroup, limits, rlimits, scratch
+from remit.plan.prefix import INSTALLING, PREFIX, Prefix
 from remit.plan.root import Root
 from remit.plan.template import Template
 from remit.policy.model import WORK, Remit
@@ -33,7 +34,8 @@ class Request(NamedTuple):
     remit names is used. `inputs`: host path of each granted input -> 'file' or 'dir'. `masked`: paths inside that match
     a deny pattern. `on_path`: whether the host knows argv[0] at all, for the difference between 126 and 127.
     `real`: the file that argv[0] leads to on the host.
-    `accept_tier`: a lesser tier that the caller accepts by name."""
+    `accept_tier`: a lesser tier that the caller accepts by name. `prefix`: the sealed dependencies, if there are any;
+    `installing`: this launch fills them, and nothing else of it is kept."""
 
     sandbox: str
     argv: tuple[str, ...]
@@ -45,6 +47,8 @@ class Request(NamedTuple):
     on_path: bool = True
     real: str = ""
     accept_tier: str | None = None
+    prefix: Prefix | None = None
+    installing: bool = False
 
 
 class Compiled(NamedTuple):
@@ -63,6 +67,10 @@ def compile(remit: Remit, host: HostFacts, template: Template, request: Request)
     tier = require(host, least)
     program = _program(remit, template, request)
     root = Root.build(remit, host, template, request.inputs, request.masked, request.tty, HOME)
+    if request.installing:
+        root.fill_prefix(PREFIX)
+    elif request.prefix is not None:
+        root.sealed_prefix(request.prefix.host, PREFIX)
     has_cgroup = host.cgroup is not None
     plan = lp.LaunchPlan(
         sandbox=request.sandbox,
@@ -79,7 +87,7 @@ def compile(remit: Remit, host: HostFacts, template: Template, request: Request)
         rlimits=rlimits(remit),
         limits=limits(remit, watchdog=not has_cgroup),
         stdio="tty" if request.tty else "pipe",
-        keep=bool(remit.state.keep),
+        keep="prefix" if request.installing else "work" if remit.state.keep else None,
         command=lp.Command(program, request.argv, _env(remit, template, request), request.cwd),
     )
     accepted = request.accept_tier if request.accept_tier and request.accept_tier != remit.least_tier else None
@@ -94,6 +102,9 @@ def _program(remit: Remit, template: Template, request: Request) -> str:
     if started is None and "/" not in name:
         named = [p for p in template.programs if posixpath.basename(p) == name]
         started = template.programs[named[0]] if named else None
+    if started is None and request.prefix is not None:
+        base = name.removeprefix(f"{PREFIX}/bin/")
+        started = f"{PREFIX}/bin/{base}" if base in request.prefix.programs else None
     if started is None and "/" in name and remit.process.work_code == "run":
         path = posixpath.normpath(posixpath.join(request.cwd, name))
         if path.startswith((WORK + "/", HOME + "/", "/tmp/")):  # noqa: S108
@@ -130,6 +141,11 @@ def _env(remit: Remit, template: Template, request: Request) -> tuple[str, ...]:
         "TMPDIR": "/tmp",  # noqa: S108
         **template.env,
     }
+    if request.installing:
+        env.update(INSTALLING)
+    elif request.prefix is not None:
+        env.update(request.prefix.environment())
+        env["PATH"] += f":{PREFIX}/bin"
     if request.tty:
         env["TERM"] = request.env.get("TERM", "dumb")
     for name in remit.process.env_pass:

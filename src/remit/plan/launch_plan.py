@@ -56,7 +56,7 @@ class Bind(NamedTuple):
 
 
 class Scratch(NamedTuple):
-    """A directory of the capped tmpfs, writable at `to`. `name`: work, tmp, shm or home."""
+    """A directory of the capped tmpfs, writable at `to`. `name`: work, tmp, shm, home or prefix."""
 
     name: str
     to: str
@@ -189,7 +189,8 @@ class Command(NamedTuple):
 
 
 class LaunchPlan(NamedTuple):
-    """`keep`: the launcher hands over the work directory at the end and waits. `stdio`: pipe or tty."""
+    """`keep`: the scratch directory (work or prefix) that the launcher hands over at the end;
+    it then waits. `stdio`: pipe or tty."""
 
     sandbox: str
     identity: Identity
@@ -202,7 +203,7 @@ class LaunchPlan(NamedTuple):
     rlimits: Rlimits
     limits: Limits
     stdio: str
-    keep: bool
+    keep: str | None
     command: Command
     version: int = VERSION
 

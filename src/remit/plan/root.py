@@ -203,6 +203,21 @@ class Root:
         self._made.add(to)
         self.places.append(Place(to, False, False, rule, tree=kind == "dir"))
 
+    def fill_prefix(self, to: str) -> None:
+        """While dependencies are installed: one more writable place, executable as build steps need it."""
+        self._dirs(to)
+        self.ops.append(lp.Scratch("prefix", to, True))
+        self._write.append(to)
+        self._execute.append(to)
+        self.places.append(Place(to, True, True, "process.install"))
+
+    def sealed_prefix(self, source: str, to: str) -> None:
+        """The installed dependencies, read-only and executable."""
+        self._dirs(to)
+        self.ops.append(lp.Bind(source, to, "dir", exec=True))
+        self._execute.append(to)
+        self.places.append(Place(to, False, True, "process.install"))
+
     def landlock(self) -> Iterator[lp.LandlockRule]:
         """The second lock: reading anything that is present, executing and writing only where it is meant."""
         yield lp.LandlockRule("read", ("/",))

@@ -113,6 +113,10 @@ def _process(remit: Remit) -> Iterator[Line]:
         text = f"Programs that start others are among them ({', '.join(starters)}): only what is in this list."
         yield Line("process", "process.exec", text)
     yield Line("process", "process.work_code", _WORK_CODE[process.work_code])
+    if process.install:
+        command = " ".join(process.install)
+        text = f"Before the first run, in a sandbox of its own: `{command}`; what it installs is sealed and executable."
+        yield Line("process", "process.install", text)
     if process.memfd:
         yield Line("process", "process.memfd", "Files in memory are allowed, and they can be executed.")
     for name, value in process.env_set.items():

@@ -75,6 +75,8 @@ FIELDS: dict[str, Field] = {
     "process.exec": _entries(covers.program),
     "process.work_code": _ordered("none", "install", "run"),
     "process.memfd": Field(lambda c, b: b or not c, lambda a, b: a and b),
+    # It runs inside the same boundaries, but what it leaves is executable: another command is another grant.
+    "process.install": Field(lambda c, b: bool(c == b), lambda a, b: a if a == b else ()),
     # Not a grant: the values are the author's own, and nothing of the caller's passes by them.
     "process.env.set": Field(lambda c, b: True, _merged, lambda c, b: _merged(b, c)),
     "process.env.pass": _entries(covers.same),

@@ -81,6 +81,7 @@ def _remit(top: Document, merged: Parts, directory: str) -> Remit:
             memfd=said("process.memfd", False),
             env_set=said("process.env.set", {}),
             env_pass=said("process.env.pass", ()),
+            install=said("process.install", ()),
         ),
         filesystem=Filesystem(
             read=said("filesystem.read", ()),

@@ -26,13 +26,15 @@ class ReadGrant(NamedTuple):
 
 
 class Process(NamedTuple):
-    """`exec` as written, a trailing ? kept. `work_code`: none, install or run."""
+    """`exec` as written, a trailing ? kept. `work_code`: none, install or run. `install`: the command that fills the
+    prefix; empty for none."""
 
     exec: tuple[str, ...] = ()
     work_code: str = "none"
     memfd: bool = False
     env_set: Mapping[str, str] = MappingProxyType({})
     env_pass: tuple[str, ...] = ()
+    install: tuple[str, ...] = ()
 
 
 class Filesystem(NamedTuple):
@@ -134,6 +136,7 @@ class Remit(NamedTuple):
             process["memfd"],
             dict(process["env_set"]),
             tuple(process["env_pass"]),
+            tuple(process["install"]),
         )
         reads = tuple(ReadGrant(**grant) for grant in files["read"])
         body["filesystem"] = Filesystem(reads, files["work_from"], tuple(files["deny"]))

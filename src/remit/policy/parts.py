@@ -105,6 +105,8 @@ class _Reading:
                     self.fault(("process", "exec", i), "E_PATH", reason, "write the program's own path")
                 seen.add(program)
             self.put(("process", "exec"), tuple(process["exec"]))
+        if "install" in process:
+            self.put(("process", "install"), tuple(process["install"]))
         env: Mapping[str, Any] = process.get("env", {})
         if "set" in env:
             self.put(("process", "env", "set"), dict(env["set"]))

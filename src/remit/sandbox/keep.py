@@ -51,7 +51,7 @@ def keep(root: int, remit: Remit, view: View, destination: str) -> tuple[tuple[K
     mountpoints = {grant.to.removeprefix(f"{view.work}/") for grant in remit.filesystem.read}
     staging: str | None = None
     try:
-        for path, directory, name, found in _walk(root):
+        for path, directory, name, found in walk(root):
             if path in mountpoints:
                 continue
             kind = _kind(found.st_mode)
@@ -71,7 +71,7 @@ def keep(root: int, remit: Remit, view: View, destination: str) -> tuple[tuple[K
                 staging = tempfile.mkdtemp(prefix=".remit-", dir=destination)
             temporary = os.path.join(staging, str(len(staged)))
             try:
-                size, digest = _copy(directory, name, temporary, budget, bool(found.st_mode & 0o100))
+                size, digest = copy_file(directory, name, temporary, budget, bool(found.st_mode & 0o100))
             except OSError as error:
                 if error.errno not in (errno.EACCES, errno.ENOENT, errno.ELOOP, errno.EFBIG):
                     raise
@@ -98,7 +98,7 @@ def _kind(mode: int) -> str:
     return "symlink" if stat.S_ISLNK(mode) else "special file"
 
 
-def _walk(root: int) -> Iterator[tuple[str, int, str, os.stat_result]]:
+def walk(root: int) -> Iterator[tuple[str, int, str, os.stat_result]]:
     """Every entry with its relative path, its directory's descriptor and its own name. Depth first, sorted."""
 
     def descend(directory: int, prefix: str, depth: int) -> Iterator[tuple[str, int, str, os.stat_result]]:
@@ -120,7 +120,7 @@ def _walk(root: int) -> Iterator[tuple[str, int, str, os.stat_result]]:
     yield from descend(root, "", 0)
 
 
-def _copy(directory: int, name: str, to: str, most: int, executable: bool) -> tuple[int, str]:
+def copy_file(directory: int, name: str, to: str, most: int, executable: bool) -> tuple[int, str]:
     """Copies one regular file by descriptor. Size and sha256 are of the bytes that were written."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     source = os.open(name, flags, dir_fd=directory)

@@ -42,6 +42,10 @@ class Outcome:
         self.ended_at = 0.0
 
 
+Take = Callable[[int, Outcome], None]
+"""Gets a descriptor of what the dead sandbox wrote, and the outcome to note in what was taken."""
+
+
 class Listener(NamedTuple):
     """Who hears of it while it runs. `event`: every event as data. `refusal`: each notable one, once."""
 
@@ -49,7 +53,7 @@ class Listener(NamedTuple):
     refusal: Callable[[Attempt], None]
 
 
-def run(effective: Effective, compiled: Compiled, destination: str, listener: Listener, timings: bool) -> Outcome:
+def run(effective: Effective, compiled: Compiled, take: Take, listener: Listener, timings: bool) -> Outcome:
     """Raises `SetupError` if the envelope could not be built: nothing ran then."""
     outcome = Outcome()
     # From before the launcher exists, so that none is lost. Ctrl-C reaches the launcher by itself (a handler, not
@@ -69,7 +73,7 @@ def run(effective: Effective, compiled: Compiled, destination: str, listener: Li
         running = launcher.start(compiled.plan, timings=timings)
         for number in early:
             running.command("signal", signal=number)
-        failure, code = _serve(effective, compiled, running, destination, listener, outcome)
+        failure, code = _serve(effective, compiled, running, take, listener, outcome)
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
@@ -96,7 +100,7 @@ def _serve(
     effective: Effective,
     compiled: Compiled,
     running: launcher.Running,
-    destination: str,
+    take: Take,
     listener: Listener,
     outcome: Outcome,
 ) -> tuple[Mapping[str, Any] | None, int]:
@@ -121,7 +125,7 @@ def _serve(
             outcome.signal = event["signal"]
             outcome.usage = event["usage"]
             if running.received:
-                _keep(effective, compiled, running, destination, outcome)
+                _hand_over(running, take, outcome)
         elif kind == "removed":
             outcome.removed = {k: v for k, v in event.items() if k != "event"}
         listener.event(event)
@@ -146,15 +150,24 @@ def _judge(judge: Judge, event: Mapping[str, Any], outcome: Outcome, listener: L
     listener.refusal(attempt)
 
 
-def _keep(
-    effective: Effective, compiled: Compiled, running: launcher.Running, destination: str, outcome: Outcome
-) -> None:
-    from remit.sandbox.keep import keep
+def keeping(effective: Effective, compiled: Compiled, destination: str) -> Take:
+    """Takes what `state.keep` names to `destination`."""
 
+    def take(root: int, outcome: Outcome) -> None:
+        from remit.sandbox.keep import keep
+
+        outcome.kept, outcome.not_kept = keep(root, effective.remit, compiled.view, destination)
+
+    return take
+
+
+def _hand_over(running: launcher.Running, take: Take, outcome: Outcome) -> None:
+    """Whatever comes of the taking, the launcher is released: it holds the sandbox's last memory until then."""
     try:
-        outcome.kept, outcome.not_kept = keep(running.received[0], effective.remit, compiled.view, destination)
+        take(running.received[0], outcome)
     except OSError as error:
-        outcome.keep_error = f"{error.filename or destination}: {error.strerror}"
+        where = f"{error.filename}: " if error.filename else ""
+        outcome.keep_error = f"{where}{error.strerror}"
     finally:
         for fd in running.received:
             os.close(fd)
