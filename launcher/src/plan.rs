@@ -89,10 +89,12 @@ pub enum RootOp {
         to: String,
         exec: bool,
     },
-    /// `lower` (a host directory) below and the scratch above, copy on write, at `to`.
+    /// `lower` (a host directory) below and, with `write`, the scratch above, copy on write, at `to`. Without, it is only
+    /// read; it is an overlay all the same, since through one a socket or FIFO of the host is not the host's.
     Overlay {
         lower: String,
         to: String,
+        write: bool,
         exec: bool,
         own: bool,
     },

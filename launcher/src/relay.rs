@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::event::PollFlags;
 use rustix::fs::{fcntl_getfl, fcntl_setfl, FileType, Mode, OFlags};
 use rustix::io::Errno;
+use rustix::net::SendFlags;
 use rustix::pipe::{splice, SpliceFlags};
 
 const CHUNK: usize = 256 * 1024;
@@ -17,6 +18,8 @@ pub struct Relay {
     pending: Vec<u8>,
     /// splice(2) carries pipe to pipe and pipe to file without copying; not every pair of ends can.
     splices: bool,
+    /// A blocking socket takes a piece without waiting only if it is asked to.
+    socket: bool,
     waits_for_reader: bool,
     pub moved: u64,
 }
@@ -58,7 +61,12 @@ impl Relay {
     }
 
     fn between(from: OwnedFd, to: OwnedFd) -> Relay {
-        Relay { from: Some(from), to, pending: Vec::new(), splices: true, waits_for_reader: false, moved: 0 }
+        let kind = rustix::fs::fstat(&to).map(|found| FileType::from_raw_mode(found.st_mode));
+        let socket = matches!(kind, Ok(FileType::Socket));
+        // SPLICE_F_NONBLOCK speaks of the pipe alone: splicing into a blocking socket that nobody reads would sleep, and
+        // with it everything that this process watches over.
+        let splices = matches!(kind, Ok(FileType::Fifo | FileType::RegularFile));
+        Relay { from: Some(from), to, pending: Vec::new(), splices, socket, waits_for_reader: false, moved: 0 }
     }
 
     /// What to wait for next; `None` once done.
@@ -117,7 +125,12 @@ impl Relay {
         }
         // At most a pipe's atomic size: a blocking descriptor that polls writable takes that much at once.
         let piece = &self.pending[..self.pending.len().min(4096)];
-        match rustix::io::write(&self.to, piece) {
+        let written = if self.socket {
+            rustix::net::send(&self.to, piece, SendFlags::DONTWAIT | SendFlags::NOSIGNAL)
+        } else {
+            rustix::io::write(&self.to, piece)
+        };
+        match written {
             Ok(n) => {
                 self.pending.drain(..n);
                 Progress::Going
@@ -163,6 +176,24 @@ mod tests {
             let mut seen = [0; 16];
             assert_eq!(rustix::io::read(&reader, &mut seen), Ok(8));
         }
+    }
+
+    #[test]
+    fn a_socket_that_nobody_reads_does_not_hold_up_the_rest() {
+        use rustix::net::{socketpair, AddressFamily, SocketFlags, SocketType};
+        let (from, guest) = pipe().expect("a pipe");
+        let (to, reader) =
+            socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::empty(), None).expect("a pair");
+        let mut relay = Relay::outward(from, to.as_fd()).expect("a relay");
+        // Far more than the socket holds; each step must come back.
+        for _ in 0..2000 {
+            let flags = rustix::fs::fcntl_getfl(&guest).expect("flags");
+            rustix::fs::fcntl_setfl(&guest, flags | rustix::fs::OFlags::NONBLOCK).expect("flags");
+            let _ = rustix::io::write(&guest, &[b'x'; 4096]);
+            assert_eq!(relay.step(None), Progress::Going);
+        }
+        assert!(relay.interest().is_some_and(|(_, flags)| flags == rustix::event::PollFlags::OUT));
+        drop(reader);
     }
 
     #[test]

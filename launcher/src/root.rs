@@ -36,6 +36,7 @@ struct Builder<'a> {
     /// The new root; the current directory, too, so that relative paths are under it.
     root: OwnedFd,
     kept: Option<OwnedFd>,
+    overlays: usize,
 }
 
 /// `limited` is called once everything but the views of the cgroups stands: it waits until they exist.
@@ -56,7 +57,7 @@ pub fn build(plan: &Plan, sources: &[Option<OwnedFd>], limited: impl FnOnce() ->
     mkdirat(&root, SCRATCH, Mode::from_raw_mode(0o700)).at("root.scratch", SCRATCH)?;
     attach(&clone_of(&scratch, "")?, &root, SCRATCH)?;
 
-    let mut builder = Builder { plan, root, kept: None };
+    let mut builder = Builder { plan, root, kept: None, overlays: 0 };
     builder.cover_masks()?;
     for (op, source) in plan.root.iter().zip(sources) {
         builder.apply(op, source.as_ref())?;
@@ -119,7 +120,7 @@ impl Builder<'_> {
                 attach(tree, &self.root, under(to))
             }
             (RootOp::Scratch { name, to, exec }, _) => self.scratch(name, to, *exec),
-            (RootOp::Overlay { to, exec, .. }, Some(lower)) => self.overlay(lower, to, *exec),
+            (RootOp::Overlay { to, write, exec, .. }, Some(lower)) => self.overlay(lower, to, *write, *exec),
             (RootOp::Proc { to }, _) => {
                 self.mountpoint(to, Kind::Dir)?;
                 let fs = fsopen("proc", FsOpenFlags::FSOPEN_CLOEXEC).at("root.proc", to)?;
@@ -128,7 +129,7 @@ impl Builder<'_> {
             (RootOp::Devpts { to }, _) => {
                 self.mountpoint(to, Kind::Dir)?;
                 let fs = fsopen("devpts", FsOpenFlags::FSOPEN_CLOEXEC).at("root.devpts", to)?;
-                for (key, value) in [("ptmxmode", "0666"), ("mode", "0620")] {
+                for (key, value) in [("ptmxmode", "0666"), ("mode", "0620"), ("max", "64")] {
                     fsconfig_set_string(fs.as_fd(), key, value).at("root.devpts", key)?;
                 }
                 self.mount_new(&fs, "root.devpts", to, NOEXEC)
@@ -190,22 +191,33 @@ impl Builder<'_> {
         attach(&mount, &self.root, under(to))
     }
 
-    fn overlay(&mut self, lower: &OwnedFd, to: &str, exec: bool) -> Outcome<()> {
-        let base = format!("{SCRATCH}/overlay");
-        for name in ["lower", "upper", "index"] {
-            mkdirat(&self.root, &*format!("{base}/{name}"), Mode::from_raw_mode(0o755)).at("root.overlay", name)?;
+    fn overlay(&mut self, lower: &OwnedFd, to: &str, write: bool, exec: bool) -> Outcome<()> {
+        let base = format!("{SCRATCH}/overlay/{}", self.overlays);
+        self.overlays += 1;
+        for name in ["", "/lower", "/upper", "/index"] {
+            mkdirat(&self.root, &*format!("{base}{name}"), Mode::from_raw_mode(0o755)).at("root.overlay", to)?;
         }
         attach(lower, &self.root, &format!("{base}/lower"))?;
         self.mountpoint(to, Kind::Dir)?;
         let fs = fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC).at("root.overlay", to)?;
-        // Relative paths start at the new root: the current directory.
-        for (key, name) in [("lowerdir", "lower"), ("upperdir", "upper"), ("workdir", "index")] {
-            fsconfig_set_string(fs.as_fd(), key, &*format!("{base}/{name}")).at("root.overlay", key)?;
+        let set = |key: &str, value: &str| fsconfig_set_string(fs.as_fd(), key, value).at("root.overlay", to);
+        // Relative paths start at the new root: the current directory. (A lower path of the host's never stands here, so
+        // no character of it needs quoting.)
+        if write {
+            set("lowerdir", &format!("{base}/lower"))?;
+            set("upperdir", &format!("{base}/upper"))?;
+            set("workdir", &format!("{base}/index"))?;
+        } else {
+            // An overlay without an upper layer wants two lower ones; the second is empty.
+            set("lowerdir", &format!("{base}/lower:{base}/upper"))?;
         }
         // In a user namespace overlayfs keeps its marks in user.* attributes.
         fsconfig_set_flag(fs.as_fd(), "userxattr").at("root.overlay", "userxattr")?;
-        self.mount_new(&fs, "root.overlay", to, NODEV | if exec { 0 } else { NOEXEC })?;
-        self.kept = Some(self.open_dir(&format!("{base}/upper"))?);
+        let attributes = NODEV | if exec { 0 } else { NOEXEC } | if write { 0 } else { RDONLY };
+        self.mount_new(&fs, "root.overlay", to, attributes)?;
+        if write {
+            self.kept = Some(self.open_dir(&format!("{base}/upper"))?);
+        }
         Ok(())
     }
 

@@ -17,7 +17,7 @@ pub struct Sample {
 /// Memory is summed resident sizes first; only a sum above `exact_above` is looked at again, by proportional share.
 pub fn sample(root: &OwnedFd, exact_above: u64) -> Sample {
     let mut sample = Sample::default();
-    let pids = processes(root);
+    let pids = entries(root, "proc");
     sample.processes = pids.len() as u64;
     for pid in &pids {
         sample.memory_bytes += resident(root, pid).unwrap_or(0);
@@ -30,9 +30,10 @@ pub fn sample(root: &OwnedFd, exact_above: u64) -> Sample {
     sample
 }
 
-fn processes(root: &OwnedFd) -> Vec<String> {
+/// The numbers that are listed in a directory of the sandbox's /proc.
+fn entries(root: &OwnedFd, directory: &str) -> Vec<String> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let Ok(proc) = openat(root, "proc", flags, Mode::empty()) else { return Vec::new() };
+    let Ok(proc) = openat(root, directory, flags, Mode::empty()) else { return Vec::new() };
     let Ok(entries) = rustix::fs::Dir::read_from(proc) else { return Vec::new() };
     entries
         .filter_map(|entry| Some(entry.ok()?.file_name().to_str().ok()?.to_owned()))
@@ -50,7 +51,16 @@ fn read(root: &OwnedFd, pid: &str, file: &str) -> Option<String> {
 }
 
 fn resident(root: &OwnedFd, pid: &str) -> Option<u64> {
-    let pages: u64 = read(root, pid, "statm")?.split(' ').nth(1)?.parse().ok()?;
+    let of = |file: &str| read(root, pid, file)?.split(' ').nth(1)?.parse::<u64>().ok();
+    let mut pages = of("statm")?;
+    if pages == 0 {
+        // A first thread that has ended shows no memory, and the others may still have all of it.
+        pages = entries(root, &format!("proc/{pid}/task"))
+            .iter()
+            .filter_map(|thread| of(&format!("task/{thread}/statm")))
+            .max()
+            .unwrap_or(0);
+    }
     Some(pages * rustix::param::page_size() as u64)
 }
 

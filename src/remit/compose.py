@@ -154,6 +154,10 @@ def _named_inputs(arguments: Sequence[str], cwd: str) -> Iterator[str]:
         real_depth = path.count("/")
         if path in seen or not os.path.exists(path) or (real_depth < 2 and os.path.isdir(path)):
             continue
+        real = os.path.realpath(path)
+        if path.startswith(cwd + "/") and not real.startswith(os.path.realpath(cwd) + "/"):
+            # A link out of here, in a checkout that nobody may have looked at: name its target to mean it.
+            continue
         if path == cwd or cwd.startswith(path + "/") or path.startswith(("/proc/", "/sys/", "/dev/")):
             continue
         seen.add(path)
@@ -319,39 +323,52 @@ def inputs(remit: Remit) -> Mapping[str, str]:
 
 
 def masked(remit: Remit, kinds: Mapping[str, str]) -> Iterator[str]:
-    """Paths inside that match a deny pattern, as they are now. A directory stands for what is below it."""
-    patterns = [p.removesuffix("/**") for p in remit.filesystem.deny]
+    """Paths inside that match a deny pattern, as they are now; a directory stands for what is below it. A pattern is
+    held against the path inside and the path on the host, since either may be the one that it was written for. Raises
+    `Denied` if a grant itself, or something above it, is denied: there would be nothing left to show."""
+    patterns = [p.lstrip("/").removesuffix("/**") for p in remit.filesystem.deny]
     if not patterns:
         return
     from wcmatch import glob
 
     flags = glob.GLOBSTAR | glob.DOTGLOB | glob.FORCEUNIX
 
-    def denied(path: str) -> bool:
-        return bool(glob.globmatch(path.lstrip("/"), [p.lstrip("/") for p in patterns], flags=flags))
+    def denied(*paths: str) -> bool:
+        return any("" in patterns or glob.globmatch(path.lstrip("/"), patterns, flags=flags) for path in paths)
 
-    roots = [(g.source, g.to) for g in remit.filesystem.read if g.source in kinds]
+    def with_parents(path: str) -> list[str]:
+        parts = path.strip("/").split("/")
+        return ["/".join(parts[: n + 1]) for n in range(len(parts))]
+
+    roots = [(f"filesystem.read[{i}]", g.source, g.to) for i, g in enumerate(remit.filesystem.read)]
     if remit.filesystem.work_from:
-        roots.append((remit.filesystem.work_from, WORK))
-    for source, to in roots:
-        if kinds.get(source) == "file":
-            if denied(to):
-                yield to
+        roots.append(("filesystem.work.from", remit.filesystem.work_from, WORK))
+    for rule, source, to in roots:
+        if source not in kinds:
             continue
-        for above, folders, names in os.walk(source):
-            inside = posixpath.join(to, os.path.relpath(above, source)) if above != source else to
+        if denied(*with_parents(to), *with_parents(source), *with_parents(os.path.realpath(source))):
+            raise Denied(
+                "filesystem.deny", f"{rule}: {source} is denied by filesystem.deny", hint="grant something else"
+            )
+        if kinds[source] == "file":
+            continue
+        real = os.path.realpath(source)
+        for above, folders, names in os.walk(real):
+            rest = os.path.relpath(above, real)
+            inside = to if rest == "." else posixpath.join(to, rest)
             for name in [*folders, *names]:
-                path = f"{inside}/{name}"
-                if not denied(path):
+                path, here = f"{inside}/{name}", f"{above}/{name}"
+                if not denied(path, here):
                     continue
                 if name in folders:
                     folders.remove(name)
-                real = os.path.realpath(f"{above}/{name}")
-                if not os.path.islink(f"{above}/{name}"):
+                if not os.path.islink(here):
                     yield path
-                elif real.startswith(source + "/") and os.path.exists(real):
+                    continue
+                target = os.path.realpath(here)
+                if target.startswith(real + "/") and os.path.exists(target):
                     # A link can't be covered; what it leads to can.
-                    yield posixpath.join(to, os.path.relpath(real, source))
+                    yield posixpath.join(to, os.path.relpath(target, real))
 
 
 def _cwd_inside(remit: Remit, directory: str) -> str:

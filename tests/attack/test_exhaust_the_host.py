@@ -92,3 +92,33 @@ def test_open_descriptors_are_held(python):
         "limits: {open_files: 64}\n",
     )
     assert held.out == "EMFILE True\n"
+
+
+def test_a_caller_that_does_not_read_does_not_stop_the_wall_clock(run):
+    """Standard output is a socket that nobody reads: the monitor must not sleep in it."""
+    import socket
+    import subprocess
+    import sys
+
+    from tests.conftest import HEAD, PYTHON, REMIT
+
+    (run.folder / "remit.yaml").write_text(HEAD + PYTHON + "limits: {wall: 2s}\n")
+    ours, theirs = socket.socketpair()
+    code = "import os\nwhile True: os.write(1, b'x' * (1 << 20))"
+    began = time.monotonic()
+    process = subprocess.Popen(
+        [*REMIT, "run", "-q", "--remit", "remit.yaml", "--", sys.executable, "-c", code], cwd=run.folder, stdout=theirs
+    )
+    theirs.close()
+    assert process.wait(30) == 124
+    assert time.monotonic() - began < 15
+    ours.close()
+
+
+def test_contexts_that_are_counted_for_the_whole_host_can_not_be_taken(python):
+    held = python(
+        "import ctypes, errno, os, platform\nlibc=ctypes.CDLL(None,use_errno=True)\n"
+        "n=206 if platform.machine()=='x86_64' else 0\nc=ctypes.c_ulong(0)\n"
+        "print(libc.syscall(n, 128, ctypes.byref(c)), errno.errorcode[ctypes.get_errno()])\n"
+    )
+    assert held.out == "-1 ENOSYS\n"

@@ -126,3 +126,64 @@ def test_the_first_process_of_the_sandbox_gives_nothing_away(python):
         "/proc/self/maps READ",
         "refused",
     ]
+
+
+def test_sockets_and_fifos_of_the_host_in_a_granted_folder_are_not_the_hosts(python, tmp_path):
+    """A read-only mount stops neither connect() nor a FIFO's writer; an overlay gives both an identity of their own."""
+    import socket
+
+    (tmp_path / "in").mkdir()
+    server = socket.socket(socket.AF_UNIX)
+    server.bind(str(tmp_path / "in/s"))
+    (tmp_path / "in/s").chmod(0o777)
+    server.listen()
+    os.mkfifo(tmp_path / "in/f")
+    (tmp_path / "in/f").chmod(0o666)
+    reader = os.open(tmp_path / "in/f", os.O_RDONLY | os.O_NONBLOCK)
+    held = (
+        python(
+            "import os, socket\n"
+            "s=socket.socket(socket.AF_UNIX)\n"
+            "try: s.connect('in/s'); print('REACHED')\nexcept OSError: print('refused')\n"
+            "try: os.write(os.open('in/f', os.O_WRONLY|os.O_NONBLOCK), b'x'); print('WROTE')\nexcept OSError: print('refused')\n"
+            "print(open('in/plain').read())\n",
+            "filesystem: {read: [./probe.py, ./in]}\n",
+        )
+        if (tmp_path / "in/plain").write_text("fine")
+        else None
+    )
+    assert held.out.splitlines() == ["refused", "refused", "fine"], held
+    try:
+        assert os.read(reader, 10) == b""
+    except BlockingIOError:
+        pass
+    os.close(reader)
+    server.close()
+
+
+def test_a_grant_that_is_itself_denied_is_refused_and_its_neighbour_is_granted(run, tmp_path):
+    for name in (".ssh/id", "real/.env", "ok/a"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("secret")
+    (tmp_path / "lnk").symlink_to("real")
+    for grant in ("./.ssh", "./.ssh/id", "{from: ./real/.env, to: /workspace/x}"):
+        held = run(PYTHON + f"filesystem: {{read: [{grant}], deny: ['**/.ssh/**', '**/.env']}}\n", [sys.executable])
+        assert (held.code, held.out) == (126, ""), grant
+        assert "denied by filesystem.deny" in held.err
+    code = "import os\nfor p in ('lnk/.env','ok/a'):\n try: print(open(p).read())\n except OSError: print('refused')"
+    held = run(
+        PYTHON + "filesystem: {read: [./lnk, ./ok], deny: ['**/.ssh/**', '**/.env']}\n", [sys.executable, "-c", code]
+    )
+    assert held.out.splitlines() == ["refused", "secret"], held
+
+
+def test_a_program_of_the_project_is_never_run_outside(tmp_path, needs):
+    needs("userns")
+    for name in ("python3", "node", "perl"):
+        (tmp_path / name).write_text(f'#!/bin/sh\ntouch {tmp_path}/PWNED\nexec /usr/bin/{name} "$@"\n')
+        (tmp_path / name).chmod(0o755)
+        command = [*REMIT, "run", "--accept-tier", "partial", "--", f"./{name}", "--version"]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert not (tmp_path / "PWNED").exists(), name
+        assert done.returncode == 125
+        assert "would have to be run outside" in done.stderr

@@ -131,7 +131,7 @@ def test_a_run_without_a_remit_says_which_base_it_took(needs):
 
 def test_ctrl_c_reaches_the_program_and_the_receipt_is_still_written(run, tmp_path):
     (tmp_path / "probe.py").write_text(
-        "import time\nprint('up', flush=True)\ntry:\n time.sleep(30)\nexcept KeyboardInterrupt:\n print('interrupted')\n"
+        "import time\ntry:\n print('up', flush=True); time.sleep(30)\nexcept KeyboardInterrupt:\n print('interrupted')\n"
     )
     (tmp_path / "remit.yaml").write_text(HEAD + PYTHON + "filesystem: {read: [./probe.py]}\n")
     process = subprocess.Popen(

@@ -24,12 +24,21 @@ if TYPE_CHECKING:
 
 _LINES = 20
 """Refusals said one by one; the rest is counted."""
+_MAX_EVENTS = 64 * 1024 * 1024
+"""Bytes of attempts in one record: what a program tries must not fill the operator's disk."""
 
 
 def run(options: argparse.Namespace) -> int:
     argv = options.argv[1:] if options.argv[:1] == ["--"] else options.argv
     if not argv:
         raise UsageError("no command", hint="remit run --remit remit.yaml -- CMD [ARG...]")
+    for word in argv:
+        try:
+            word.encode()
+        except UnicodeEncodeError as error:
+            raise UsageError(
+                f"the argument {word!r} is not UTF-8", hint="pass such names in a file or on stdin"
+            ) from error
     quiet = options.quiet or options.json
     effective, directory = _policy(options, argv, quiet)
     tty = not options.no_tty and (options.tty or (sys.stdin.isatty() and sys.stdout.isatty()))
@@ -56,9 +65,21 @@ def run(options: argparse.Namespace) -> int:
     events = _open(options.events) if options.events else None
     told = 0
 
+    written = 0
+
     def on_event(event: Mapping[str, Any]) -> None:
-        if events:
-            events.write(json.dumps(event, ensure_ascii=False) + "\n")
+        nonlocal written
+        if events is None:
+            return
+        line = json.dumps(event) + "\n"
+        if event["event"] == "attempt" and written + len(line) > _MAX_EVENTS:
+            if written <= _MAX_EVENTS:
+                # Said once, so that a record that was cut does not look complete.
+                events.write(json.dumps({"event": "truncated", "limit_bytes": _MAX_EVENTS}) + "\n")
+                written = _MAX_EVENTS + 1
+            return
+        written += len(line)
+        events.write(line)
 
     def on_refusal(attempt: Attempt) -> None:
         nonlocal told
@@ -77,13 +98,13 @@ def run(options: argparse.Namespace) -> int:
 
     final = receipt(effective, prepared.compiled, prepared.template, outcome)
     if events:
-        events.write(json.dumps({"event": "receipt", **final}, ensure_ascii=False) + "\n")
+        events.write(json.dumps({"event": "receipt", **final}) + "\n")
         events.close()
     if options.receipt:
         with _open(options.receipt) as file:
-            file.write(json.dumps(final, indent=2, ensure_ascii=False) + "\n")
+            file.write(json.dumps(final, indent=2) + "\n")
     if options.json:
-        print(json.dumps(final, ensure_ascii=False), file=sys.stderr)
+        print(json.dumps(final), file=sys.stderr)
     elif not options.quiet:
         _summary(final, destination, told)
     return outcome.exit

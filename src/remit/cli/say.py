@@ -24,12 +24,16 @@ def paint(text: str, style: str, stream: TextIO | None = None) -> str:
 
 def note(text: str, style: str = "dim") -> None:
     """One line of ours, marked as such, among the program's own."""
-    print(f"{paint('remit:', style)} {printable(text)}", file=sys.stderr, flush=True)
+    print(f"{paint('remit:', style)} {printable(text, lines=False)}", file=sys.stderr, flush=True)
 
 
-def printable(text: str) -> str:
-    """Names come from the guest: control characters (escape sequences for the terminal) are shown, not sent."""
-    return "".join(c if c.isprintable() or c in "\n " else c.encode("unicode_escape").decode() for c in text)
+def printable(text: str, *, lines: bool = True) -> str:
+    """Names come from the guest: control characters (escape sequences, a line that looks like ours) are shown, not
+    sent. `lines`: the text is ours and has lines."""
+    keep = "\n " if lines else " "
+    return "".join(
+        c if c.isprintable() or c in keep else c.encode("unicode_escape", "backslashreplace").decode() for c in text
+    )
 
 
 def error(problem: RemitError, *, as_json: bool) -> None:
@@ -43,4 +47,5 @@ def error(problem: RemitError, *, as_json: bool) -> None:
 
 def data(value: Any) -> None:
     """JSON on standard output."""
-    print(json.dumps(value, indent=2, ensure_ascii=False))
+    # ASCII: a raw C1 control in a name would reach the terminal.
+    print(json.dumps(value, indent=2))

@@ -64,10 +64,12 @@ class Scratch(NamedTuple):
 
 
 class Overlay(NamedTuple):
-    """`lower`, a directory of the host, below; the capped tmpfs above; copy on write at `to`."""
+    """`lower`, a directory of the host, below; with `write`, the capped tmpfs above; copy on write at `to`.
+    Without, it is only read, and still an overlay: a socket or FIFO of the host seen through one is not the host's."""
 
     lower: str
     to: str
+    write: bool
     exec: bool
     own: bool
 

@@ -144,7 +144,7 @@ class Root:
         self._dirs("/dev/x")
         for name in (*_DEVICES, *(("tty",) if tty else ())):
             path = f"/dev/{name}"
-            self.ops.append(lp.Bind(path, path, "file", write=True, dev=True))
+            self.ops.append(lp.Bind(path, path, "file", dev=True))
             self.places.append(Place(path, True, False, "builtin.dev", tree=False))
             self._devices.append(path)
         self.ops.append(lp.Devpts())
@@ -178,7 +178,7 @@ class Root:
     def _writable(self, remit: Remit, host: HostFacts, home: str) -> None:
         run = remit.process.work_code == "run"
         if remit.filesystem.work_from is not None:
-            self.ops.append(lp.Overlay(remit.filesystem.work_from, WORK, run, host.is_root))
+            self.ops.append(lp.Overlay(remit.filesystem.work_from, WORK, True, run, host.is_root))
         else:
             self.ops.append(lp.Scratch("work", WORK, run))
         rule = "filesystem.work" if remit.filesystem.work_from else "builtin.work"
@@ -199,7 +199,10 @@ class Root:
 
     def _input(self, source: str, to: str, kind: str, host: HostFacts, rule: str) -> None:
         self._dirs(to)
-        self.ops.append(lp.Bind(source, to, kind, own=host.is_root))
+        if kind == "dir":
+            self.ops.append(lp.Overlay(source, to, False, False, host.is_root))
+        else:
+            self.ops.append(lp.Bind(source, to, kind, own=host.is_root))
         self._made.add(to)
         self.places.append(Place(to, False, False, rule, tree=kind == "dir"))
 

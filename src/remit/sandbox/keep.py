@@ -21,7 +21,7 @@ from remit.policy.model import Remit
 from remit.policy.view import View
 
 _CHUNK = 1024 * 1024
-_MAX_DEPTH = 128
+MAX_DEPTH = 128
 
 
 class Kept(NamedTuple):
@@ -40,9 +40,17 @@ class NotKept(NamedTuple):
     reason: str
 
 
-def keep(root: int, remit: Remit, view: View, destination: str) -> tuple[tuple[Kept, ...], tuple[NotKept, ...]]:
-    """`root`: a descriptor of the work directory (or of the layer that holds its changes). Raises OSError if the
-    destination can't be written; then nothing of it has changed."""
+class Taken(NamedTuple):
+    """What was placed, what was refused, and what went wrong with the destination, if anything did."""
+
+    kept: tuple[Kept, ...]
+    refused: tuple[NotKept, ...]
+    error: str | None
+
+
+def keep(root: int, remit: Remit, view: View, destination: str) -> Taken:
+    """`root`: a descriptor of the work directory (or of the layer that holds its changes). A destination that can't be
+    written is an `error` in the result, beside what had been placed by then."""
     kept: list[Kept] = []
     refused: list[NotKept] = []
     staged: list[tuple[str, str]] = []
@@ -57,6 +65,8 @@ def keep(root: int, remit: Remit, view: View, destination: str) -> tuple[tuple[K
             kind = _kind(found.st_mode)
             decision = decide(remit, KeepFile(path, kind, found.st_size), view)
             if kind == "directory":
+                if path.count("/") >= MAX_DEPTH:
+                    refused.append(NotKept(path, "state.keep", f"{path} lies deeper than {MAX_DEPTH} directories"))
                 continue
             if not decision.allowed:
                 # Only what a pattern names is worth a word: the rest was never asked for.
@@ -80,14 +90,19 @@ def keep(root: int, remit: Remit, view: View, destination: str) -> tuple[tuple[K
             budget -= size
             staged.append((temporary, path))
             kept.append(Kept(path, size, digest))
-        for temporary, path in staged:
-            _place(temporary, destination, path)
+        placed: list[Kept] = []
+        for (temporary, path), done in zip(staged, kept, strict=True):
+            try:
+                _place(temporary, destination, path)
+            except OSError as error:
+                return Taken(tuple(placed), tuple(refused), f"{path}: {error.strerror}")
+            placed.append(done)
+        return Taken(tuple(placed), tuple(refused), None)
     finally:
         if staging is not None:
-            for entry in os.listdir(staging):
-                os.unlink(os.path.join(staging, entry))
+            for left in os.listdir(staging):
+                os.unlink(os.path.join(staging, left))
             os.rmdir(staging)
-    return tuple(kept), tuple(refused)
 
 
 def _kind(mode: int) -> str:
@@ -106,7 +121,7 @@ def walk(root: int) -> Iterator[tuple[str, int, str, os.stat_result]]:
             found = os.stat(name, dir_fd=directory, follow_symlinks=False)
             path = f"{prefix}{name}"
             yield path, directory, name, found
-            if stat.S_ISDIR(found.st_mode) and depth < _MAX_DEPTH:
+            if stat.S_ISDIR(found.st_mode) and depth < MAX_DEPTH:
                 flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
                 try:
                     below = os.open(name, flags, dir_fd=directory)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from remit.sandbox.attempts import Attempt, Judge
     from remit.sandbox.keep import Kept, NotKept
 
+_MAX_SUBJECTS = 10_000
 _MAX_REFUSALS = 1000
 """Refusals in one receipt; how many more there were is said."""
 
@@ -144,6 +145,9 @@ def _judge(judge: Judge, event: Mapping[str, Any], outcome: Outcome, listener: L
     if attempt.subject() in seen:
         return
     outcome.refusals_in_all += 1
+    if len(seen) >= _MAX_SUBJECTS:
+        # A program that refuses to repeat itself fills memory and terminals; it is counted and no more.
+        return
     seen.add(attempt.subject())
     if len(outcome.refusals) < _MAX_REFUSALS:
         outcome.refusals.append({k: v for k, v in said.items() if k not in ("event", "predicted")})
@@ -156,7 +160,8 @@ def keeping(effective: Effective, compiled: Compiled, destination: str) -> Take:
     def take(root: int, outcome: Outcome) -> None:
         from remit.sandbox.keep import keep
 
-        outcome.kept, outcome.not_kept = keep(root, effective.remit, compiled.view, destination)
+        taken = keep(root, effective.remit, compiled.view, destination)
+        outcome.kept, outcome.not_kept, outcome.keep_error = taken
 
     return take
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from remit.errors import HostError
-from remit.sandbox.closure import elf, shims
+from remit.sandbox.closure import elf, shims, trust
 from remit.sandbox.closure.collect import Collector
 from remit.sandbox.closure.runtimes import recognise
 from remit.sandbox.closure.scripts import shebang
@@ -41,6 +41,15 @@ class Grants:
         if known is not None:
             return known
         self._started[path] = path
+        if not trust.may_be_asked(path, self.search.path, self.search.cwd):
+            if recognise(path) is not None:
+                raise HostError(
+                    "closure",
+                    f"{path} would have to be run outside of its sandbox, to be asked where its library is",
+                    hint="if you trust it, put its directory on PATH and name it; otherwise use the host's own",
+                )
+            self.plain(path)
+            return path
         at = shims.resolve(path, self.search.cwd, self.search.env)
         if at is not None:
             self.chosen_by(path)

@@ -41,3 +41,15 @@ def _unmapped() -> int:
             return int(file.read())
     except (OSError, ValueError):
         return 65534
+
+
+def may_be_asked(path: str, search_path: str, project: str) -> bool:
+    """May the program at `path` be run outside, to ask where its library is? What the operator's PATH names is what a
+    shell would run, too. By another path only a program proper that does not lie in the project: a script or binary
+    called `python3` in a checkout must not run outside of its sandbox because somebody wants it inside of one."""
+    if os.path.dirname(path) in search_path.split(":"):
+        return True
+    real = os.path.realpath(path)
+    with open(real, "rb") as file:
+        program = file.read(4) == b"\x7fELF"
+    return program and not real.startswith(os.path.realpath(project).rstrip("/") + "/")
