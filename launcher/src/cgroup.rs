@@ -21,6 +21,8 @@ pub fn enter(doors: &[OwnedFd]) -> Outcome<()> {
 pub struct Held<'a> {
     plan: &'a Cgroup,
     made: Vec<&'a CgroupGroup>,
+    /// Optional settings that this kernel does not have.
+    pub skipped: Vec<&'a str>,
 }
 
 fn errno(error: &std::io::Error) -> Errno {
@@ -45,7 +47,7 @@ fn read(path: &str) -> Option<String> {
 impl<'a> Held<'a> {
     /// Makes and fills them; if one can't be, those already made are removed again.
     pub fn create(plan: &'a Cgroup) -> Outcome<Held<'a>> {
-        let mut held = Held { plan, made: Vec::new() };
+        let mut held = Held { plan, made: Vec::new(), skipped: Vec::new() };
         match held.fill() {
             Ok(()) => Ok(held),
             Err(failure) => {
@@ -61,7 +63,9 @@ impl<'a> Held<'a> {
             self.made.push(group);
             for setting in &group.set {
                 match write(&group.dir, &setting.file, &setting.value) {
-                    Err(Errno::NOENT | Errno::OPNOTSUPP | Errno::ACCESS) if setting.optional => {}
+                    Err(Errno::NOENT | Errno::OPNOTSUPP | Errno::ACCESS) if setting.optional => {
+                        self.skipped.push(&setting.file);
+                    }
                     other => other.at("cgroup.limit", &format!("{}/{}", group.dir, setting.file))?,
                 }
             }
@@ -143,10 +147,12 @@ impl<'a> Held<'a> {
             if let Some(group) = self.made.first() {
                 let _ = write(&group.dir, "cgroup.kill", "1");
             }
-        } else if let Some(group) = self.group("freezer").filter(|g| g.controller == "freezer") {
-            // A frozen task of version 1 does not die until it is thawed.
-            let _ = write(&group.dir, "freezer.state", "THAWED");
         }
+    }
+
+    /// How many processes are in there, by the kernel's own count.
+    pub fn processes(&self) -> Option<u64> {
+        self.number("pids", "pids.current", None)
     }
 
     /// Removes the directories; returns those that could not be removed within `patience`.

@@ -31,6 +31,8 @@ pub fn map_sandbox(pid: i32, identity: &Identity) -> Outcome<()> {
 pub fn namespace(uid: (u32, u32), gid: (u32, u32)) -> Outcome<OwnedFd> {
     match sys::clone_into(libc::CLONE_NEWUSER, None).step("root.idmap")? {
         Forked::Child => loop {
+            // Nothing of the launcher's is held here: not the socket whose end means its death.
+            sys::close_all_but(&[]);
             // Lives until it is killed below; dies with the launcher if that dies first.
             let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
             let _ = rustix::event::poll(&mut [], None);

@@ -71,7 +71,7 @@ fn begin(start: &Start<'_>) -> Outcome<Option<i32>> {
         sys::unshare(libc::CLONE_NEWCGROUP).step("namespaces")
     })?;
     mark("init: limits");
-    sys::join_network(network).step("network.namespace")?;
+    network.join().step("network.namespace")?;
     mark("init: network");
     confine::capabilities()?;
     mark("init: capabilities");

@@ -100,6 +100,7 @@ fn run(arguments: &[String], began: Instant) -> i32 {
         Ok(plan) => monitor::run(&plan, &reporter, began, options.timings),
         Err(failure) => {
             reporter.say(&Report::Failed { failure: &failure });
+            reporter.flush(rustix::net::SendFlags::empty());
             125
         }
     }

@@ -2,7 +2,8 @@
 
 use crate::plan::Plan;
 
-pub fn mechanisms(plan: &Plan, landlock_abi: u32) -> Vec<(String, &'static str, String)> {
+/// `skipped`: optional settings of the cgroups that this kernel does not have.
+pub fn mechanisms(plan: &Plan, landlock_abi: u32, skipped: &[&str]) -> Vec<(String, &'static str, String)> {
     let mut found: Vec<(String, &'static str, String)> = Vec::new();
     let mut say = |name: &str, strength: &'static str, note: &str| found.push((name.into(), strength, note.into()));
     // Each of these is in force when the init reports: any failure before has ended the launch.
@@ -36,7 +37,12 @@ pub fn mechanisms(plan: &Plan, landlock_abi: u32) -> Vec<(String, &'static str, 
             let note = format!("cgroup v{}", cgroup.version);
             for controller in ["memory", "pids", "cpu"] {
                 let held = cgroup.version == 2 || cgroup.groups.iter().any(|g| g.controller == controller);
-                say(&format!("cgroup.{controller}"), if held { "full" } else { "none" }, &note);
+                let swaps = controller == "memory" && skipped.iter().any(|file| file.contains("sw")) && has_swap();
+                match (held, swaps) {
+                    (false, _) => say(&format!("cgroup.{controller}"), "none", &note),
+                    (true, true) => say("cgroup.memory", "partial", "swap is not accounted: it comes on top"),
+                    (true, false) => say(&format!("cgroup.{controller}"), "full", &note),
+                }
             }
         }
         None => {
@@ -51,4 +57,9 @@ pub fn mechanisms(plan: &Plan, landlock_abi: u32) -> Vec<(String, &'static str, 
     say("output_cap", on(plan.limits.output_bytes.is_some()), "");
     say("observe", on(plan.seccomp.notify.is_some()), plan.seccomp.notify.as_deref().unwrap_or("not asked for"));
     found
+}
+
+/// Has this host any swap? What it has not needs no holding.
+fn has_swap() -> bool {
+    std::fs::read_to_string("/proc/swaps").map_or(true, |text| text.lines().count() > 1)
 }

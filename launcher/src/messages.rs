@@ -70,8 +70,8 @@ pub fn receive<M: DeserializeOwned>(socket: impl AsFd) -> Result<Option<(M, Vec<
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let read = loop {
         match recvmsg(&socket, &mut [IoSliceMut::new(&mut bytes)], &mut ancillary, RecvFlags::CMSG_CLOEXEC) {
-            Err(Errno::INTR) => continue,
-            Err(Errno::CONNRESET) => return Ok(None),
+            // A reset is said once, before what was queued: the other closed with something of ours unread.
+            Err(Errno::INTR | Errno::CONNRESET) => continue,
             other => break other?,
         }
     };

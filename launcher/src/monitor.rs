@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
+use rustix::net::SendFlags;
 
 use crate::ending::{Ending, Reason};
 use crate::failure::Failure;
@@ -57,6 +58,8 @@ pub struct Monitor<'a> {
     pub(crate) cpu_us: u64,
     pub(crate) started: bool,
     pub(crate) early: Vec<i32>,
+    /// The program of the plan, until its start has been reported.
+    pub(crate) first: Option<&'a str>,
     pub(crate) next_look: Instant,
 }
 
@@ -73,6 +76,7 @@ pub fn run(plan: &Plan, reporter: &Reporter, began: Instant, timings: bool) -> i
         }
         Err(failure) => {
             reporter.say(&Report::Failed { failure: &failure });
+            reporter.flush(SendFlags::empty());
             125
         }
     }
@@ -112,8 +116,10 @@ impl<'a> Monitor<'a> {
             PollFd::new(&self.pidfd, PollFlags::IN),
             PollFd::new(&self.signals, PollFlags::IN),
         ];
-        let control = self.reporter.descriptor().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
-        let listener = self.listener.as_ref().map(|fd| PollFd::new(fd, PollFlags::IN));
+        let wanted = if self.reporter.waits() { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
+        let control = self.reporter.descriptor().map(|fd| PollFd::from_borrowed_fd(fd, wanted));
+        let listener = self.listener.as_ref().filter(|_| !self.reporter.full());
+        let listener = listener.map(|fd| PollFd::new(fd, PollFlags::IN));
         let (has_control, has_listener) = (control.is_some(), listener.is_some());
         fds.extend(control.into_iter().chain(listener));
         let relays_at = fds.len();
@@ -134,15 +140,20 @@ impl<'a> Monitor<'a> {
             Ok(_) | Err(Errno::INTR) => {}
             Err(errno) => return Err(errno),
         }
-        let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+        let mut ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+        if has_control {
+            // Room for reports is not a word from the caller.
+            ready[3] = fds[3].revents().intersects(!PollFlags::OUT);
+        }
         drop(fds);
 
+        self.reporter.flush(SendFlags::DONTWAIT);
         if ready[2] {
             self.signals();
         }
         if has_listener && ready[3 + usize::from(has_control)] {
             if let (Some(listener), Some(view)) = (&self.listener, &self.view) {
-                let first = (!self.started).then_some(self.plan.command.path.as_str());
+                let first = self.first.take();
                 notify::attend(listener.as_fd(), view, self.reporter, first);
             }
         }
@@ -158,9 +169,9 @@ impl<'a> Monitor<'a> {
             self.obey();
         }
         self.look_at_limits();
-        if ready[1] && !ready[0] && self.ending.is_none() && self.failure.is_none() {
-            // The init is dead and has said nothing: the kernel's killer, or somebody's kill -9.
-            self.end(if self.killed_for_memory() { Reason::Memory } else { Reason::Lost });
+        // The init is dead: what it said is all there will be, and its end is the last of it.
+        while ready[1] && self.ending.is_none() && self.failure.is_none() {
+            self.hear();
         }
         Ok(())
     }
@@ -199,7 +210,8 @@ impl<'a> Monitor<'a> {
                 if let Some(master) = fds.next() {
                     self.attach_terminal(master);
                 }
-                let mechanisms = mechanisms(self.plan, landlock_abi);
+                let skipped = self.held.as_ref().map_or(&[][..], |held| &held.skipped);
+                let mechanisms = mechanisms(self.plan, landlock_abi, skipped);
                 self.reporter.say(&Report::Started { pid: self.pid, mechanisms: &mechanisms });
             }
             FromInit::Confined => {
@@ -302,8 +314,9 @@ impl<'a> Monitor<'a> {
         if !self.started {
             // The program may run already, and its first word be on its way: it gets the signal once it is known to.
             self.early.push(signal);
-        } else if send(&self.socket, &FromMonitor::Signal(signal), &[]).is_err() {
-            self.end(Reason::Lost);
+        } else {
+            // A program that has just ended can't be told any more; how it ended is on its way.
+            let _ = send(&self.socket, &FromMonitor::Signal(signal), &[]);
         }
     }
 
@@ -346,7 +359,10 @@ impl<'a> Monitor<'a> {
         }
         if self.plan.limits.watchdog {
             if let Some(view) = &self.view {
-                let seen = watchdog::sample(view, self.plan.limits.memory_bytes);
+                let Some(seen) = watchdog::sample(view, self.plan.limits.memory_bytes) else {
+                    // What can't be looked at is not held.
+                    return self.end(Reason::Lost);
+                };
                 self.peak.memory_bytes = self.peak.memory_bytes.max(seen.memory_bytes);
                 self.peak.processes = self.peak.processes.max(seen.processes);
                 self.cpu_us = self.cpu_us.max(seen.cpu_us);

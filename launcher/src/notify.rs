@@ -19,7 +19,8 @@ pub fn attend(listener: BorrowedFd<'_>, root: &OwnedFd, reporter: &Reporter, fir
     // ENOENT: the caller was killed meanwhile.
     let Ok(notification) = sys::notification_receive(listener) else { return };
     if reporter.heard() {
-        let attempt = match first {
+        let executes = matches!(i64::from(notification.data.nr), libc::SYS_execve | libc::SYS_execveat);
+        let attempt = match first.filter(|_| executes) {
             Some(path) => Some(Attempt::Exec {
                 pid: notification.pid,
                 raw: path.into(),

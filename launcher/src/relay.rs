@@ -81,7 +81,7 @@ impl Relay {
 
     /// Moves what can be moved now, at most `left` bytes (`None`: no cap).
     pub fn step(&mut self, left: Option<u64>) -> Progress {
-        self.waits_for_reader = false;
+        let waited = std::mem::take(&mut self.waits_for_reader);
         let Some(from) = &self.from else { return Progress::Done };
         let room = left.map_or(CHUNK, |left| usize::try_from(left).unwrap_or(CHUNK).min(CHUNK));
         if self.pending.is_empty() && room == 0 {
@@ -102,7 +102,8 @@ impl Relay {
                     return Progress::Going;
                 }
                 Err(Errno::AGAIN | Errno::INTR) => {
-                    self.waits_for_reader = true;
+                    // Either end can be what is not ready: look at the other one next time.
+                    self.waits_for_reader = !waited;
                     return Progress::Going;
                 }
                 Err(Errno::INVAL | Errno::NOSYS) => self.splices = false,

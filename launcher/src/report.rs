@@ -1,11 +1,11 @@
-//! Reports: one JSON object a line (`contracts/launcher-event.v1.schema.json`). Writing may wait for the reader; the
-//! sandbox then waits too, so nothing is lost.
+//! Reports: one JSON object a line (`contracts/launcher-event.v1.schema.json`).
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
 use rustix::net::{sendmsg, SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use serde::Serialize;
+use std::cell::RefCell;
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
 
@@ -67,13 +67,19 @@ pub enum Attempt {
 }
 
 /// Where reports go. Without a destination they are dropped, but for failures, which stderr gets as text.
+///
+/// Nothing waits here while a sandbox runs: a reader that stalls must stop neither the clock nor the limits. What it has
+/// not taken is kept, and while that is much, nothing more is observed (`full`), so the sandbox waits and nothing is lost.
 pub struct Reporter {
     to: Option<OwnedFd>,
+    backlog: RefCell<Vec<u8>>,
 }
+
+const MUCH: usize = 256 * 1024;
 
 impl Reporter {
     pub fn new(to: Option<OwnedFd>) -> Reporter {
-        Reporter { to }
+        Reporter { to, backlog: RefCell::default() }
     }
 
     pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
@@ -85,6 +91,14 @@ impl Reporter {
         self.to.is_some()
     }
 
+    pub fn waits(&self) -> bool {
+        !self.backlog.borrow().is_empty()
+    }
+
+    pub fn full(&self) -> bool {
+        self.backlog.borrow().len() > MUCH
+    }
+
     pub fn say(&self, report: &Report<'_>) {
         if let Report::Failed { failure } = report {
             if self.to.is_none() {
@@ -94,32 +108,39 @@ impl Reporter {
                 }
             }
         }
+        if self.to.is_some() {
+            self.backlog.borrow_mut().extend_from_slice(&line(report));
+            self.flush(SendFlags::DONTWAIT);
+        }
+    }
+
+    /// Gives the reader what it takes now.
+    pub fn flush(&self, flags: SendFlags) {
         let Some(to) = &self.to else { return };
-        let mut rest: &[u8] = &line(report);
-        while !rest.is_empty() {
-            match rustix::io::write(to, rest) {
-                Ok(n) => rest = &rest[n..],
+        let mut backlog = self.backlog.borrow_mut();
+        while !backlog.is_empty() {
+            match rustix::net::send(to, &backlog, flags | SendFlags::NOSIGNAL) {
+                Ok(n) => drop(backlog.drain(..n)),
                 Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return,
                 // The reader is gone: the monitor sees that on the same descriptor and ends the sandbox.
-                Err(_) => return,
+                Err(_) => backlog.clear(),
             }
         }
     }
 
-    /// With a descriptor, on a socket; as a plain line where it is none.
+    /// At the end, when everything is dead and there is time: everything, with a descriptor.
     pub fn hand_over(&self, report: &Report<'_>, fd: BorrowedFd<'_>) {
+        self.flush(SendFlags::empty());
         let Some(to) = &self.to else { return };
         let bytes = line(report);
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
         let fds = [fd];
         ancillary.push(SendAncillaryMessage::ScmRights(&fds));
-        match sendmsg(to, &[IoSlice::new(&bytes)], &mut ancillary, SendFlags::NOSIGNAL) {
-            Ok(n) => {
-                let _ = rustix::io::write(to, &bytes[n..]);
-            }
-            Err(_) => self.say(report),
-        }
+        let sent = sendmsg(to, &[IoSlice::new(&bytes)], &mut ancillary, SendFlags::NOSIGNAL).unwrap_or(0);
+        self.backlog.borrow_mut().extend_from_slice(&bytes[sent..]);
+        self.flush(SendFlags::empty());
     }
 }
 

@@ -408,7 +408,7 @@ pub fn adopt(number: RawFd) -> Option<OwnedFd> {
     }
 }
 
-/// Makes the terminal at `fd` pass every byte through, and returns what it was.
+/// Gives the terminal `to` the size of the terminal `from`.
 pub fn terminal_size(from: BorrowedFd<'_>, to: BorrowedFd<'_>) {
     // SAFETY: winsize is filled by the first call and read by the second; failures leave the size as it is.
     unsafe {
@@ -472,18 +472,43 @@ extern "C" fn network_maker(argument: *mut c_void) -> c_int {
     0
 }
 
-/// Waits for the namespace and joins it.
-pub fn join_network(maker: NetworkMaker) -> Result<(), Errno> {
-    // SAFETY: reaps the maker; after that its result is ours alone (read through a pointer, as the compiler can't know
-    // who wrote it), and the descriptor in it too.
-    unsafe {
-        check(i64::from(libc::waitpid(maker.pid, std::ptr::null_mut(), 0)))?;
-        let MakerResult { namespace, errno } = (&raw const *maker.result).read_volatile();
-        if namespace < 0 {
-            return Err(Errno::from_raw_os_error(if errno == 0 { libc::ECHILD } else { errno }));
+impl NetworkMaker {
+    fn reap(&mut self) -> Result<(), Errno> {
+        loop {
+            // SAFETY: reaps our own child.
+            match check(i64::from(unsafe { libc::waitpid(self.pid, std::ptr::null_mut(), 0) })) {
+                Err(Errno::INTR) => {}
+                other => {
+                    self.pid = 0;
+                    return other.map(drop);
+                }
+            }
         }
-        let namespace = OwnedFd::from_raw_fd(namespace);
-        check(i64::from(libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNET))).map(drop)
+    }
+
+    /// Waits for the namespace and joins it.
+    pub fn join(mut self) -> Result<(), Errno> {
+        self.reap()?;
+        // SAFETY: the maker has ended, so its result is ours alone (read through a pointer, as the compiler can't know who
+        // wrote it), and the descriptor in it too.
+        unsafe {
+            let MakerResult { namespace, errno } = (&raw const *self.result).read_volatile();
+            if namespace < 0 {
+                return Err(Errno::from_raw_os_error(if errno == 0 { libc::ECHILD } else { errno }));
+            }
+            let namespace = OwnedFd::from_raw_fd(namespace);
+            check(i64::from(libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNET))).map(drop)
+        }
+    }
+}
+
+/// Its stack and result are this process's memory: they are not given back while it may still use them.
+impl Drop for NetworkMaker {
+    fn drop(&mut self) {
+        if self.pid > 0 {
+            let _ = kill(self.pid, libc::SIGKILL);
+            let _ = self.reap();
+        }
     }
 }
 

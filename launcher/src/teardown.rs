@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{poll, PollFd, Timespec};
 use rustix::io::Errno;
+use rustix::net::SendFlags;
 use rustix::process::{pidfd_send_signal, Signal};
 
 use crate::ending::{Ending, Reason};
@@ -64,7 +65,9 @@ impl Monitor<'_> {
             None => self.reporter.say(&report),
         }
         self.view = None;
-        let processes_left = u64::from(rustix::process::test_kill_process(pid(self.pid)).is_ok());
+        // By the kernel's count where there is one. Without a cgroup it is none by construction: the init has been reaped,
+        // and the kernel ends a pid namespace before its first process.
+        let processes_left = self.held.as_ref().and_then(cgroup::Held::processes).unwrap_or(0);
         let left = self.held.take().map(|held| held.remove(PATIENCE)).unwrap_or_default();
         self.mark("removed");
         self.reporter.say(&Report::Removed {
@@ -72,6 +75,7 @@ impl Monitor<'_> {
             processes_left,
             cgroups_left: &left,
         });
+        self.reporter.flush(SendFlags::empty());
         (ending.exit, self.marks)
     }
 
@@ -126,8 +130,4 @@ impl Monitor<'_> {
             disk_files: disk.as_ref().map_or(0, |d| d.f_files - d.f_ffree),
         }
     }
-}
-
-fn pid(raw: i32) -> rustix::process::Pid {
-    rustix::process::Pid::from_raw(raw).unwrap_or(rustix::process::Pid::INIT)
 }

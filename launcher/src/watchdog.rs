@@ -15,9 +15,10 @@ pub struct Sample {
 
 /// `root`: the sandbox's root, whose /proc lists its processes alone.
 /// Memory is summed resident sizes first; only a sum above `exact_above` is looked at again, by proportional share.
-pub fn sample(root: &OwnedFd, exact_above: u64) -> Sample {
+/// `None`: /proc could not be read.
+pub fn sample(root: &OwnedFd, exact_above: u64) -> Option<Sample> {
     let mut sample = Sample::default();
-    let pids = entries(root, "proc");
+    let pids = entries(root, "proc")?;
     sample.processes = pids.len() as u64;
     for pid in &pids {
         sample.memory_bytes += resident(root, pid).unwrap_or(0);
@@ -27,18 +28,18 @@ pub fn sample(root: &OwnedFd, exact_above: u64) -> Sample {
         sample.memory_bytes =
             pids.iter().map(|pid| proportional(root, pid).or_else(|| resident(root, pid)).unwrap_or(0)).sum();
     }
-    sample
+    Some(sample)
 }
 
 /// The numbers that are listed in a directory of the sandbox's /proc.
-fn entries(root: &OwnedFd, directory: &str) -> Vec<String> {
+fn entries(root: &OwnedFd, directory: &str) -> Option<Vec<String>> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let Ok(proc) = openat(root, directory, flags, Mode::empty()) else { return Vec::new() };
-    let Ok(entries) = rustix::fs::Dir::read_from(proc) else { return Vec::new() };
-    entries
+    let Ok(proc) = openat(root, directory, flags, Mode::empty()) else { return None };
+    let Ok(entries) = rustix::fs::Dir::read_from(proc) else { return None };
+    let numbers = entries
         .filter_map(|entry| Some(entry.ok()?.file_name().to_str().ok()?.to_owned()))
-        .filter(|name| name.bytes().all(|b| b.is_ascii_digit()))
-        .collect()
+        .filter(|name| name.bytes().all(|b| b.is_ascii_digit()));
+    Some(numbers.collect())
 }
 
 fn read(root: &OwnedFd, pid: &str, file: &str) -> Option<String> {
@@ -56,6 +57,7 @@ fn resident(root: &OwnedFd, pid: &str) -> Option<u64> {
     if pages == 0 {
         // A first thread that has ended shows no memory, and the others may still have all of it.
         pages = entries(root, &format!("proc/{pid}/task"))
+            .unwrap_or_default()
             .iter()
             .filter_map(|thread| of(&format!("task/{thread}/statm")))
             .max()

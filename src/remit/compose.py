@@ -89,12 +89,17 @@ def load_text(text: str | bytes, source: str, directory: str) -> Effective:
     return effective
 
 
-def _installation() -> tuple[str, int]:
-    """Changes whenever Remit's own files do: the newest of the two directories that hold what a remit means."""
+def _installation() -> tuple[str, tuple[tuple[str, int, int], ...]]:
+    """Changes whenever those of Remit's own files do that say what a remit means."""
     here = os.path.dirname(os.path.abspath(__file__))
     folders = (f"{here}/policy", f"{here}/policy/bases", f"{here}/contracts")
-    newest = max(os.stat(entry.path).st_mtime_ns for folder in folders for entry in os.scandir(folder))
-    return __version__, newest
+    files = sorted(
+        (entry.path, entry.stat().st_size, entry.stat().st_mtime_ns)
+        for folder in folders
+        for entry in os.scandir(folder)
+        if entry.is_file()
+    )
+    return __version__, tuple(files)
 
 
 def _cached(file: str) -> Effective | None:
@@ -214,7 +219,7 @@ def prepare(
 ) -> Prepared:
     """`directory`: where /workspace stands for (the remit's own, or the current one). Raises any `RemitError`."""
     remit = effective.remit
-    facts = host.read()
+    facts = host.read(make=True)
     template = template_of(remit, directory, progress)
     kinds = inputs(remit)
     at = _on_host(argv[0])

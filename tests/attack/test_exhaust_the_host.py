@@ -122,3 +122,30 @@ def test_contexts_that_are_counted_for_the_whole_host_can_not_be_taken(python):
         "print(libc.syscall(n, 128, ctypes.byref(c)), errno.errorcode[ctypes.get_errno()])\n"
     )
     assert held.out == "-1 ENOSYS\n"
+
+
+def test_a_caller_that_does_not_read_its_events_does_not_stop_the_wall_clock(run):
+    """The control socket itself is not read: reports pile up to a bound, and clocks and limits go on."""
+    import sys
+
+    from remit import compose
+    from remit.sandbox import launcher
+    from tests.conftest import HEAD, PYTHON
+
+    (run.folder / "probe.py").write_text(
+        "import socket\nwhile True:\n s=socket.socket()\n"
+        " try: s.connect(('10.0.0.1', 80))\n except OSError: pass\n s.close()\n"
+    )
+    (run.folder / "remit.yaml").write_text(HEAD + PYTHON + "filesystem: {read: [./probe.py]}\nlimits: {wall: 2s}\n")
+    effective = compose.load_file(str(run.folder / "remit.yaml"))
+    prepared = compose.prepare(effective, [sys.executable, "probe.py"], directory=str(run.folder))
+    running = launcher.start(prepared.compiled.plan)
+    time.sleep(5)
+    began = time.monotonic()
+    events = list(running.events())
+    assert time.monotonic() - began < 5, "it was over, and only its reports waited"
+    ended = next(e for e in events if e["event"] == "ended")
+    assert ended["exit"] == 124
+    assert ended["usage"]["wall_us"] < 4_000_000
+    assert running.wait() == 124
+    running.close()

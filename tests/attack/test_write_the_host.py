@@ -89,3 +89,21 @@ def test_nothing_is_kept_that_is_not_named(python, tmp_path):
 def test_the_setuid_bit_of_a_kept_file_is_lost(python, tmp_path):
     python("import os\nopen('s','w').write('x'); os.chmod('s', 0o4777)", "state: {keep: [s]}\n")
     assert (tmp_path / "kept/s").stat().st_mode & 0o7777 == 0o755
+
+
+def test_what_the_hosts_tools_obey_is_kept_only_by_its_name(python, tmp_path):
+    code = (
+        "import os\nos.makedirs('.git/hooks'); open('.git/hooks/pre-commit','w').write('x')\n"
+        "open('.envrc','w').write('x'); open('remit.yaml','w').write('x'); open('fine','w').write('x')\n"
+    )
+    held = python(code, "state: {keep: ['**']}\n")
+    assert [k["path"] for k in held.receipt["kept"]] == ["fine"]
+    held = python(code, "state: {keep: ['.git/**', fine]}\n")
+    assert [k["path"] for k in held.receipt["kept"]] == [".git/hooks/pre-commit", "fine"]
+
+
+def test_a_destination_that_fails_half_way_is_told_with_what_was_placed(python, tmp_path):
+    (tmp_path / "kept/b.txt").mkdir(parents=True)
+    held = python("open('a.txt','w').write('1'); open('b.txt','w').write('1')", "state: {keep: ['*.txt']}\n")
+    assert [k["path"] for k in held.receipt["kept"]] == ["a.txt"]
+    assert "b.txt" in held.receipt["keep_error"]

@@ -1,4 +1,4 @@
-"""One policy, two forms: what the kernel refuses is what `decide` denies. Paths and addresses are drawn at random, tried
+"""One policy, two forms: what the kernel refuses is what `decide` denies. Actions on paths that matter and on drawn addresses are tried
 inside for real, and judged outside by the same remit's view."""
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import pytest
 from remit import compose
 from remit.policy.actions import Connect, Exec, OpenFile
 from remit.policy.decide import decide
-from tests.conftest import HEAD, PYTHON
+from tests.conftest import PYTHON
 
 pytestmark = pytest.mark.kernel
 
@@ -97,4 +97,3 @@ def test_what_the_kernel_refuses_is_what_decide_denies(run):
     assert wrong == [], wrong
     assert sum(did.values()) > 20, "both sides of the property must be drawn"
     assert sum(not x for x in did.values()) > 20
-    assert HEAD

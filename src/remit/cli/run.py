@@ -28,7 +28,26 @@ _MAX_EVENTS = 64 * 1024 * 1024
 """Bytes of attempts in one record: what a program tries must not fill the operator's disk."""
 
 
+def _is_terminal(fd: int) -> bool:
+    try:
+        return os.isatty(fd)
+    except OSError:
+        return False
+
+
+def _open_standard_streams() -> None:
+    """Streams that the caller closed become /dev/null, so that no descriptor of ours takes their numbers."""
+    for fd in (0, 1, 2):
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.open("/dev/null", os.O_RDWR)
+    sys.stderr = sys.stderr or open(2, "w", closefd=False)  # noqa: SIM115
+    sys.stdout = sys.stdout or open(1, "w", closefd=False)  # noqa: SIM115
+
+
 def run(options: argparse.Namespace) -> int:
+    _open_standard_streams()
     argv = options.argv[1:] if options.argv[:1] == ["--"] else options.argv
     if not argv:
         raise UsageError("no command", hint="remit run --remit remit.yaml -- CMD [ARG...]")
@@ -41,8 +60,9 @@ def run(options: argparse.Namespace) -> int:
             ) from error
     quiet = options.quiet or options.json
     effective, directory = _policy(options, argv, quiet)
-    tty = not options.no_tty and (options.tty or (sys.stdin.isatty() and sys.stdout.isatty()))
-    if options.tty and not sys.stdin.isatty():
+    terminal = _is_terminal(0)
+    tty = not options.no_tty and (options.tty or (terminal and _is_terminal(1)))
+    if options.tty and not terminal:
         raise UsageError("--tty wants a terminal on standard input", hint="leave --tty out, or run it at a terminal")
     progress = _Progress(quiet)
     prefix = None

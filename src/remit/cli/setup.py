@@ -58,9 +58,15 @@ def _undo(parents: list[Path], user: pwd.struct_passwd, *, unified: bool) -> Non
     for parent in parents:
         mine = parent / str(user.pw_uid)
         if mine.is_dir():
-            mine.rmdir()
+            try:
+                mine.rmdir()
+            except OSError as error:
+                raise HostError(
+                    "cgroup", f"{mine}: {error.strerror}", hint="sandboxes of this user still run"
+                ) from error
             print(f"removed {mine}")
-    if unified and os.path.exists(_DROP_IN):
+    others = any(entry.is_dir() for parent in parents if parent.is_dir() for entry in parent.iterdir())
+    if unified and not others and os.path.exists(_DROP_IN):
         os.unlink(_DROP_IN)
         print(f"removed {_DROP_IN}")
 

@@ -207,6 +207,24 @@ def _globs(patterns: tuple[str, ...], path: str) -> bool:
     return bool(glob.globmatch(path, list(patterns), flags=glob.GLOBSTAR | glob.DOTGLOB | glob.FORCEUNIX))
 
 
+_GUARDED = (
+    ".git",
+    ".github",
+    ".gitlab-ci.yml",
+    ".husky",
+    ".envrc",
+    ".vscode",
+    ".idea",
+    ".bashrc",
+    ".profile",
+    ".zshrc",
+    ".ssh",
+    ".python-version",
+    "remit.yaml",
+)
+"""What tools of the host run or obey by its name alone. A pattern takes it only by naming it: `**` is not meant so."""
+
+
 def _keep(remit: Remit, action: KeepFile, view: View) -> Decision:
     if "\0" in action.path or {"", ".", ".."} & set(action.path.split("/")):
         return _deny(_FAULT, f"{action.path!r} does not stay below the work directory")
@@ -214,8 +232,13 @@ def _keep(remit: Remit, action: KeepFile, view: View) -> Decision:
         return _deny("state.keep", f"{action.path} is a {action.kind}: only files and directories are kept")
     if not 0 <= action.size <= remit.limits.disk:
         return _deny("limits.disk", f"{action.path} claims {action.size} bytes, more than limits.disk lets be written")
+    guarded = [part for part in action.path.split("/") if part in _GUARDED]
     for i, pattern in enumerate(remit.state.keep):
         if _globs((pattern,), action.path):
+            if not set(guarded) <= set(pattern.split("/")):
+                return _deny(
+                    "state.keep", f"{action.path} would run or govern something on the host: name {guarded[0]}"
+                )
             return _allow(f"state.keep[{i}]", f"{action.path} matches {pattern}")
     return _deny("state.keep", f"{action.path} matches no pattern of state.keep")
 

@@ -1,4 +1,5 @@
-"""Reads the facts about this host that `compile` and `doctor` decide by. Reads only; `setup` is what changes things."""
+"""Reads the facts about this host that `compile` and `doctor` decide by. With `make`, and only then, it also makes the
+cgroups that the caller may make, as a run needs them."""
 
 from __future__ import annotations
 
@@ -17,10 +18,10 @@ _LANDLOCK_CREATE_RULESET = 444
 _LANDLOCK_VERSION = 1
 
 
-def read() -> HostFacts:
+def read(*, make: bool = False) -> HostFacts:
     """The facts as they are now; about a millisecond."""
     uid = os.geteuid()
-    cgroup, note = cgroups(uid)
+    cgroup, note = cgroups(uid, make=make)
     paths = {path: "dir" for path in _OPTIONAL_PATHS if os.path.isdir(path)}
     guest = GUEST_ID_BASE + os.getpid() if uid == 0 else None
     return HostFacts(uid, os.getegid(), guest, landlock_abi(), cgroup, note, os.cpu_count() or 1, paths)
@@ -37,11 +38,11 @@ def landlock_abi() -> int:
     return max(found, 0)
 
 
-def cgroups(uid: int) -> tuple[CgroupFacts | None, str]:
+def cgroups(uid: int, *, make: bool) -> tuple[CgroupFacts | None, str]:
     """Where this user can make cgroups, or why it can't, with the remedy after ' -- '."""
     if os.path.exists(f"{CGROUP}/cgroup.controllers"):
-        return _unified(uid)
-    return _legacy(uid)
+        return _unified(uid, make)
+    return _legacy(uid, make)
 
 
 def _own_v2() -> str | None:
@@ -53,7 +54,7 @@ def _own_v2() -> str | None:
     return None
 
 
-def _unified(uid: int) -> tuple[CgroupFacts | None, str]:
+def _unified(uid: int, make: bool) -> tuple[CgroupFacts | None, str]:
     own = _own_v2()
     if own is None:
         return None, "no cgroup v2 is mounted -- mount cgroup2 on /sys/fs/cgroup"
@@ -63,10 +64,10 @@ def _unified(uid: int) -> tuple[CgroupFacts | None, str]:
     for parent in (*([ours] if uid == 0 else []), f"{ours}/{uid}", here, os.path.dirname(here)):
         if _delegated(parent) and (uid == 0 or _may_be_born(parent, here)):
             return CgroupFacts(2, {"unified": parent}, ("memory", "pids", "cpu")), ""
-    if uid == 0 and _enable(ours):
+    if uid == 0 and (_enable(ours) if make else _can_enable()):
         return CgroupFacts(2, {"unified": ours}, ("memory", "pids", "cpu")), ""
-    if uid != 0 and (divided := _divide(here)):
-        return CgroupFacts(2, {"unified": divided}, ("memory", "pids", "cpu")), ""
+    if uid != 0 and _is_delegated_scope(here) and (not make or _divide(here)):
+        return CgroupFacts(2, {"unified": here}, ("memory", "pids", "cpu")), ""
     note = f"cgroup {own} is not delegated to uid {uid} with memory, pids and cpu"
     return None, f"{note} -- start with `systemd-run --user --scope -p Delegate=yes remit run ...`"
 
@@ -102,35 +103,52 @@ def _enable(directory: str) -> bool:
     return _delegated(directory)
 
 
-def _divide(here: str) -> str | None:
+def _can_enable() -> bool:
+    try:
+        with open(f"{CGROUP}/cgroup.controllers") as file:
+            return {"memory", "pids", "cpu"} <= set(file.read().split())
+    except OSError:
+        return False
+
+
+def _is_delegated_scope(here: str) -> bool:
+    """Did systemd hand this cgroup over, to be divided (`Delegate=yes`)? Files that can be written are not enough: so
+    can those of every scope of the user's own manager, which is then still the one to change them."""
+    try:
+        delegated = os.getxattr(here, "user.delegate") == b"1"
+        with open(f"{here}/cgroup.controllers") as file:
+            return delegated and {"memory", "pids", "cpu"} <= set(file.read().split())
+    except OSError:
+        return False
+
+
+def _divide(here: str) -> bool:
     """In a delegated scope, whose processes sit in its root: a cgroup with processes can't have limited children, so
     they move into a leaf `supervisor` first."""
     try:
-        if not os.access(f"{here}/cgroup.procs", os.W_OK):
-            return None
         os.makedirs(f"{here}/supervisor", exist_ok=True)
         with open(f"{here}/cgroup.procs") as file:
             for pid in file.read().split():
                 _write(f"{here}/supervisor/cgroup.procs", pid)
         _write(f"{here}/cgroup.subtree_control", "+memory +pids +cpu")
     except OSError:
-        return None
-    return here if _delegated(here) else None
+        return False
+    return _delegated(here)
 
 
-def _legacy(uid: int) -> tuple[CgroupFacts | None, str]:
+def _legacy(uid: int, make: bool) -> tuple[CgroupFacts | None, str]:
     parents: dict[str, str] = {}
     for controller in V1_CONTROLLERS:
         base = f"{CGROUP}/{controller}"
         if not os.path.isdir(base):
             continue
         mine = f"{base}/remit" if uid == 0 else f"{base}/remit/{uid}"
-        if uid == 0:
+        if uid == 0 and make:
             try:
                 os.makedirs(mine, exist_ok=True)
             except OSError:
                 continue
-        if os.access(mine, os.W_OK):
+        if os.access(mine, os.W_OK) or (uid == 0 and not make and os.access(base, os.W_OK)):
             parents[controller] = mine
     held = tuple(c for c in ("memory", "pids", "cpu") if c in parents)
     if len(held) == 3:

@@ -60,7 +60,8 @@ def keep(root: int, remit: Remit, view: View, destination: str) -> Taken:
     staging: str | None = None
     try:
         for path, directory, name, found in walk(root):
-            if path in mountpoints:
+            if path in mountpoints or (stat.S_ISCHR(found.st_mode) and found.st_rdev == 0):
+                # The latter is how an overlay says that something below was deleted.
                 continue
             kind = _kind(found.st_mode)
             decision = decide(remit, KeepFile(path, kind, found.st_size), view)
@@ -126,6 +127,7 @@ def walk(root: int) -> Iterator[tuple[str, int, str, os.stat_result]]:
                 try:
                     below = os.open(name, flags, dir_fd=directory)
                 except PermissionError:
+                    # Its own entry was named; what is below it can't be.
                     continue
                 try:
                     yield from descend(below, f"{path}/", depth + 1)

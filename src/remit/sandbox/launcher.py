@@ -59,18 +59,22 @@ class Running:
         self.pid = pid
         self.control = control
         self.received: list[int] = []
+        self._code: int | None = None
 
     def wait(self) -> int:
-        """The launcher's exit status, as a shell says it."""
+        """The launcher's exit status, as a shell says it. May be asked again."""
+        if self._code is not None:
+            return self._code
         _, status = os.waitpid(self.pid, 0)
         code = os.waitstatus_to_exitcode(status)
-        return code if code >= 0 else 128 - code
+        self._code = code if code >= 0 else 128 - code
+        return self._code
 
     def events(self) -> Iterator[Mapping[str, Any]]:
         buffer = b""
         while True:
             try:
-                data, fds, _, _ = socket.recv_fds(self.control, 65536, 4)
+                data, fds, _, _ = socket.recv_fds(self.control, 65536, 4, socket.MSG_CMSG_CLOEXEC)
             except InterruptedError:
                 continue
             except ConnectionResetError:

@@ -79,7 +79,10 @@ def run(effective: Effective, compiled: Compiled, take: Take, listener: Listener
         for number, handler in handlers.items():
             signal.signal(number, handler)
         if running is not None:
+            # Closing ends the sandbox, if something went wrong on this side before it was over.
             running.close()
+            if not outcome.removed:
+                running.wait()
     outcome.ended_at = time.time()
     # After the run, when nobody waits for it.
     sweep(compiled.plan.cgroup)

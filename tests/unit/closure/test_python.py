@@ -157,7 +157,15 @@ def test_a_version_manager_without_the_program_is_refused_with_what_it_says(buil
 def test_a_python_that_does_not_start_is_refused(build: Builder, tmp_path: Path) -> None:
     broken = program(tmp_path / "python3", "#!/bin/sh\necho no such version >&2\nexit 1\n")
     with pytest.raises(HostError, match="no such version"):
-        build(str(broken))
+        build("python3", path=str(broken.parent))
+
+
+def test_a_script_called_python_that_path_does_not_name_is_not_run(build: Builder, tmp_path: Path) -> None:
+    trap = tmp_path / "sprung"
+    stranger = program(tmp_path / "python3", f"#!/bin/sh\nmkdir {trap}\n")
+    with pytest.raises(HostError, match="run outside of its sandbox"):
+        build(str(stranger))
+    assert not trap.exists()
 
 
 def test_a_script_of_an_environment_brings_its_python_with_all_that_it_needs(build: Builder, environment: Path) -> None:

@@ -42,14 +42,20 @@ class Grants:
             return known
         self._started[path] = path
         if not trust.may_be_asked(path, self.search.path, self.search.cwd):
-            if recognise(path) is not None:
+            stranger = recognise(path)
+            if stranger is not None and stranger.asks(path):
                 raise HostError(
                     "closure",
                     f"{path} would have to be run outside of its sandbox, to be asked where its library is",
                     hint="if you trust it, put its directory on PATH and name it; otherwise use the host's own",
                 )
-            self.plain(path)
-            return path
+            if stranger is not None:
+                started = stranger.add(self, path)
+            else:
+                self.plain(path)
+                started = path
+            self._started[path] = started
+            return started
         at = shims.resolve(path, self.search.cwd, self.search.env)
         if at is not None:
             self.chosen_by(path)

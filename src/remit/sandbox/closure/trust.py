@@ -52,4 +52,6 @@ def may_be_asked(path: str, search_path: str, project: str) -> bool:
     real = os.path.realpath(path)
     with open(real, "rb") as file:
         program = file.read(4) == b"\x7fELF"
-    return program and not real.startswith(os.path.realpath(project).rstrip("/") + "/")
+    project = os.path.realpath(project)
+    # Who stands at the root of the host is in no project.
+    return program and (project == "/" or not real.startswith(project + "/"))

@@ -1,7 +1,8 @@
 """The runtimes whose files a program needs beside its libraries. Adding one is adding a file here and to the table.
 
 Each module has `knows(path, real)`: whether the program found at `path`, which is the file `real`, is its business;
-and `add(grants, path)`: grants it with all that it needs and answers the path by which it is started inside.
+`asks(path)`: whether it would be run, outside, to learn what it needs; and `add(grants, path)`: grants it with all that it
+needs and answers the path by which it is started inside.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 class Runtime(Protocol):
     def knows(self, path: str, real: str) -> bool: ...
+
+    def asks(self, path: str) -> bool: ...
 
     def add(self, grants: Grants, path: str) -> str: ...
 

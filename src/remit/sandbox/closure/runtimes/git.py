@@ -18,6 +18,11 @@ def knows(path: str, real: str) -> bool:
     return posixpath.basename(path) == "git" or posixpath.basename(real) == "git"
 
 
+def asks(path: str) -> bool:
+    """Is the program at `path` run, outside, to learn what it needs?"""
+    return False
+
+
 def add(grants: Grants, path: str) -> str:
     real = grants.plain(path)
     prefix = posixpath.dirname(posixpath.dirname(real))

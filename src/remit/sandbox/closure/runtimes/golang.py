@@ -14,6 +14,11 @@ def knows(path: str, real: str) -> bool:
     return posixpath.basename(real) in ("go", "gofmt") and os.path.isfile(_root(real) + "/VERSION")
 
 
+def asks(path: str) -> bool:
+    """Is the program at `path` run, outside, to learn what it needs?"""
+    return False
+
+
 def add(grants: Grants, path: str) -> str:
     real = grants.plain(path)
     # Debian splits it: /usr/lib/go-1.N links to /usr/share/go-1.N.

@@ -21,6 +21,11 @@ def knows(path: str, real: str) -> bool:
     return any(_NAMES.fullmatch(posixpath.basename(name)) for name in (path, real))
 
 
+def asks(path: str) -> bool:
+    """Is the program at `path` run, outside, to learn what it needs?"""
+    return shims.is_script(path)
+
+
 def add(grants: Grants, path: str) -> str:
     started = _ask(grants, path) if shims.is_script(path) else path
     if started != path:

@@ -24,6 +24,11 @@ def knows(path: str, real: str) -> bool:
     return _package(real) is not None
 
 
+def asks(path: str) -> bool:
+    """Is the program at `path` run, outside, to learn what it needs?"""
+    return False
+
+
 def add(grants: Grants, path: str) -> str:
     real = grants.plain(path)
     package = _package(real)

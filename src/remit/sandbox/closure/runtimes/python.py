@@ -48,6 +48,11 @@ def knows(path: str, real: str) -> bool:
     return any(_NAMES.fullmatch(posixpath.basename(name)) for name in (path, real))
 
 
+def asks(path: str) -> bool:
+    """Is the program at `path` run, outside, to learn what it needs?"""
+    return True
+
+
 def add(grants: Grants, path: str) -> str:
     said = _ask(grants, path)
     executable: str = said["executable"]
