@@ -1,7 +1,7 @@
 """The runtimes whose files a program needs beside its libraries. Adding one is adding a file here and to the table.
 
 Each module has `knows(path, real)`: whether the program found at `path`, which is the file `real`, is its business;
-`asks(path)`: whether it would be run, outside, to learn what it needs; and `add(grants, path)`: grants it with all that it
+`asks(path)`: whether it would be run, outside, to learn what it needs; `add(grants, path)`: grants it with all that it
 needs and answers the path by which it is started inside.
 """
 
