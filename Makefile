@@ -6,14 +6,15 @@ REMIT_LAUNCHER ?=
 
 .PHONY: test lint build bench launcher clean
 
-$(BIN)/remit: pyproject.toml launcher/Cargo.toml $(shell find launcher/src launcher/seccomp launcher/build.rs src remit.data -type f -not -name '*.pyc')
+# A stamp of its own: `remit` may have been installed before, without the tools of the tests.
+$(VENV)/.ready: pyproject.toml launcher/Cargo.toml $(shell find launcher/src launcher/seccomp launcher/build.rs src remit.data -type f -not -name '*.pyc')
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --upgrade pip
 	$(BIN)/pip install --quiet --group test --group lint
 	$(BIN)/pip install --quiet '.[example]'
 	touch $@
 
-build: $(BIN)/remit
+build: $(VENV)/.ready
 
 ## all tests: the launcher's own, then everything in tests/
 test: build

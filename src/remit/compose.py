@@ -139,7 +139,8 @@ def without_remit(argv: Sequence[str], cwd: str, base: str | None) -> tuple[Effe
         document["unsafe_widen"] = ["process.exec"]
     if inputs:
         document["filesystem"] = {"read": list(inputs)}
-    return load_text(json.dumps(document, ensure_ascii=False), f"built-in {base}", cwd), base, inputs
+    named = tuple(item if isinstance(item, str) else item["from"] for item in inputs)
+    return load_text(json.dumps(document, ensure_ascii=False), f"built-in {base}", cwd), base, named
 
 
 def _on_host(name: str) -> str | None:
@@ -149,7 +150,7 @@ def _on_host(name: str) -> str | None:
     return which(name, os.environ.get("PATH", os.defpath))
 
 
-def _named_inputs(arguments: Sequence[str], cwd: str) -> Iterator[str]:
+def _named_inputs(arguments: Sequence[str], cwd: str) -> Iterator[str | dict[str, str]]:
     """Arguments that are paths of existing files or directories. Whole systems' directories are not inputs."""
     seen: set[str] = set()
     for argument in arguments:
@@ -166,7 +167,13 @@ def _named_inputs(arguments: Sequence[str], cwd: str) -> Iterator[str]:
         if path == cwd or cwd.startswith(path + "/") or path.startswith(("/proc/", "/sys/", "/dev/")):
             continue
         seen.add(path)
-        yield f"./{os.path.relpath(path, cwd)}" if path.startswith(cwd + "/") else path
+        if argument.startswith("/"):
+            yield path
+        elif path.startswith(cwd + "/"):
+            yield f"./{os.path.relpath(path, cwd)}"
+        else:
+            # ../x is looked for above the work directory inside, too.
+            yield {"from": path, "to": posixpath.normpath(posixpath.join(WORK, argument))}
 
 
 def _is_static(path: str) -> bool | None:
@@ -233,6 +240,7 @@ def prepare(
         masked=tuple(masked(remit, kinds)),
         on_path=at is not None,
         real=os.path.realpath(at) if at else "",
+        at=os.path.abspath(argv[0]) if at and "/" in argv[0] else "",
         accept_tier=accept_tier,
         prefix=prefix,
         installing=installing,

@@ -129,6 +129,63 @@ def test_a_run_without_a_remit_says_which_base_it_took(needs):
     assert "built-in base 'shell-with-git'" in done.stderr
 
 
+def _bare(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*REMIT, "run", "--accept-tier", "partial", *command], cwd=folder, capture_output=True, text=True, check=False
+    )
+
+
+def test_files_that_the_command_names_are_brought_in_however_they_are_named(tmp_path, needs):
+    needs("userns")
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "a.txt").write_text("words")
+    for folder, name in ((tmp_path, "a.txt"), (tmp_path, str(tmp_path / "a.txt")), (tmp_path / "sub", "../a.txt")):
+        done = _bare(folder, "--", "cat", name)
+        assert done.stdout == "words", (name, done.stderr)
+
+
+def test_a_link_out_of_the_folder_is_not_brought_in_by_its_name(tmp_path, needs):
+    needs("userns")
+    (tmp_path / "here").mkdir()
+    (tmp_path / "secret").write_text("secret")
+    (tmp_path / "here/data").symlink_to("../secret")
+    done = _bare(tmp_path / "here", "--", "cat", "data")
+    assert done.returncode != 0
+    assert "secret" not in done.stdout
+
+
+def test_a_program_by_a_relative_path_runs(tmp_path, needs):
+    needs("userns")
+    (tmp_path / "s.sh").write_text("#!/bin/sh\necho ran $0\n")
+    (tmp_path / "s.sh").chmod(0o755)
+    done = _bare(tmp_path, "--", "./s.sh")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("ran ")
+
+
+def test_a_file_that_is_there_and_not_brought_in_is_named(run, tmp_path):
+    (tmp_path / "tool.py").write_text("print(1)")
+    held = run(PYTHON, [sys.executable, "tool.py"])
+    assert held.code == 2
+    assert "tool.py exists here and is not brought in: filesystem.read" in held.err
+
+
+def test_closed_standard_streams_are_no_fault(tmp_path, needs):
+    needs("userns")
+    for closing in ("<&-", ">&-", "2>&-", "<&- >&- 2>&-"):
+        command = f"{sys.executable} -m remit.cli.main run -q --accept-tier partial -- /bin/sh -c 'exit 3' {closing}"
+        assert subprocess.run(["sh", "-c", command], cwd=tmp_path, check=False).returncode == 3, closing
+
+
+def test_why_follows_links_as_the_kernel_does(tmp_path, needs):
+    needs("userns")
+    for program, code in (("python3", 0), ("git", 1)):
+        done = subprocess.run(
+            [*REMIT, "why", "--base", "python", "exec", program], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == code, done.stdout
+
+
 def test_ctrl_c_reaches_the_program_and_the_receipt_is_still_written(run, tmp_path):
     (tmp_path / "probe.py").write_text(
         "import time\ntry:\n print('up', flush=True); time.sleep(30)\nexcept KeyboardInterrupt:\n print('interrupted')\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import ipaddress
 import os
 import posixpath
 import sys
@@ -11,9 +12,10 @@ from remit import compose
 from remit.cli import say
 from remit.errors import EXIT_BAD_INPUT, PolicyError, UsageError
 from remit.plan.root import Root
+from remit.plan.template import Template
 from remit.policy.actions import Action, Connect, Exec, KeepFile, OpenFile, ResolveName
 from remit.policy.decide import Decision, decide
-from remit.policy.model import WORK, Effective, Remit
+from remit.policy.model import WORK, Effective
 from remit.sandbox import host
 
 
@@ -54,7 +56,7 @@ def why(options: argparse.Namespace) -> int:
     kinds = compose.inputs(remit)
     hidden = tuple(compose.masked(remit, kinds))
     view = Root.build(remit, facts, template, kinds, hidden, False, "/home/agent").view()
-    action = _action(options.action, options.what, remit, dict(template.programs))
+    action = _action(options.action, options.what, template)
     decision = decide(remit, action, view)
     if options.json:
         say.data({"verdict": decision.verdict, "rule": decision.rule, "reason": decision.reason})
@@ -69,12 +71,12 @@ def _print_decision(decision: Decision) -> None:
     print(f"{word}  {decision.rule}\n  {say.printable(decision.reason)}")
 
 
-def _action(kind: str, what: str, remit: Remit, programs: dict[str, str]) -> Action:
+def _action(kind: str, what: str, template: Template) -> Action:
     if kind == "exec":
-        return Exec(what if what.startswith("/") else programs.get(what, f"/usr/bin/{what}"))
+        return Exec(template.follow(what if what.startswith("/") else template.programs.get(what, f"/usr/bin/{what}")))
     if kind in ("read", "open", "write"):
         path = what if what.startswith("/") else posixpath.join(WORK, what)
-        return OpenFile(posixpath.normpath(path), write=kind == "write")
+        return OpenFile(template.follow(posixpath.normpath(path)), write=kind == "write")
     if kind == "resolve":
         return ResolveName(what)
     if kind == "keep":
@@ -82,6 +84,11 @@ def _action(kind: str, what: str, remit: Remit, programs: dict[str, str]) -> Act
     address, colon, port = what.rpartition(":")
     if not colon or not port.isdecimal():
         raise UsageError(f"{what!r} is not ADDRESS:PORT", hint="for example 169.254.169.254:80 or [::1]:8080")
+    try:
+        ipaddress.ip_address(address.strip("[]"))
+    except ValueError:
+        # A name must be resolved before anything can be connected to.
+        return ResolveName(address)
     return Connect(address.strip("[]"), int(port))
 
 

@@ -149,11 +149,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     except RemitError as error:
         say.error(error, as_json=getattr(options, "json", False))
         return error.exit_code
+    except OSError as problem:
+        if isinstance(problem, BrokenPipeError):
+            sys.stderr.close()
+            return 141
+        # A full disk, a closed stream: ours to say, not to trace.
+        say.note(f"{problem.filename or 'output'}: {problem.strerror}", "red")
+        return 1
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:
-        sys.stderr.close()
-        return 141
     return EXIT_BAD_INPUT
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import posixpath
 import sys
 import time
 from collections.abc import Mapping
@@ -81,6 +82,8 @@ def run(options: argparse.Namespace) -> int:
     if options.dry_run:
         say.data(prepared.compiled.plan.as_document())
         return 0
+    if options.keep_to and not effective.remit.state.keep:
+        raise UsageError("--keep-to, and nothing is kept: state.keep is empty", hint='add state: {keep: ["out/**"]}')
     destination = os.path.abspath(options.keep_to) if options.keep_to else effective.remit.state.to
     events = _open(options.events) if options.events else None
     told = 0
@@ -126,6 +129,7 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(final), file=sys.stderr)
     elif not options.quiet:
+        _hints(argv, effective, prepared, final)
         _summary(final, destination, told)
     return outcome.exit
 
@@ -162,7 +166,12 @@ def _policy(options: argparse.Namespace, argv: list[str], quiet: bool) -> tuple[
     if not quiet:
         how = "" if options.base else ", the strictest that can run this"
         named = f"; readable, as the command names it: {', '.join(inputs)}" if inputs else ""
-        say.note(f"no remit given: held to the built-in base '{base}'{how}{named}")
+        start = (
+            f"held to the built-in base '{base}'"
+            if options.base
+            else f"no remit given: held to the built-in base '{base}'"
+        )
+        say.note(f"{start}{how}{named}; what it writes is not kept")
     return effective, cwd
 
 
@@ -176,6 +185,21 @@ def _open(target: str) -> IO[str]:
         raise UsageError(
             f"{target}: {error.strerror}", hint="give a path that can be written, or a descriptor"
         ) from error
+
+
+def _hints(argv: list[str], effective: Effective, prepared: compose.Prepared, final: Mapping[str, Any]) -> None:
+    """What a person would want to be told: files that the command names and the remit does not bring in, patterns that
+    took nothing."""
+    plan, view = prepared.compiled.plan, prepared.compiled.view
+    if final["result"]["exit"] != 0:
+        for word in argv[1:]:
+            inside = posixpath.normpath(posixpath.join(plan.command.cwd, word))
+            place = view.place(inside)
+            made_here = place is None or place.rule == "builtin.work"
+            if not word.startswith("-") and os.path.exists(word) and made_here:
+                say.note(f"{word} exists here and is not brought in: filesystem.read", "yellow")
+    if effective.remit.state.keep and not final["kept"] and not final["not_kept"] and not final["keep_error"]:
+        say.note(f"nothing that was written matches state.keep: {', '.join(effective.remit.state.keep)}", "yellow")
 
 
 class _Progress:

@@ -33,7 +33,7 @@ class Request(NamedTuple):
     """One launch. `argv`: the command as typed. `cwd`: inside. `env`: the caller's environment, of which only what the
     remit names is used. `inputs`: host path of each granted input -> 'file' or 'dir'. `masked`: paths inside that match
     a deny pattern. `on_path`: whether the host knows argv[0] at all, for the difference between 126 and 127.
-    `real`: the file that argv[0] leads to on the host.
+    `real`: the file that argv[0] leads to on the host; `at`: its absolute path as typed.
     `accept_tier`: a lesser tier that the caller accepts by name. `prefix`: the sealed dependencies, if there are any;
     `installing`: this launch fills them, and nothing else of it is kept."""
 
@@ -46,6 +46,7 @@ class Request(NamedTuple):
     masked: tuple[str, ...] = ()
     on_path: bool = True
     real: str = ""
+    at: str = ""
     accept_tier: str | None = None
     prefix: Prefix | None = None
     installing: bool = False
@@ -97,8 +98,8 @@ def compile(remit: Remit, host: HostFacts, template: Template, request: Request)
 def _program(remit: Remit, template: Template, request: Request) -> str:
     name = request.argv[0]
     started = template.programs.get(name)
-    if started is None and name.startswith("/"):
-        started = _by_path(name, template, request)
+    if started is None and "/" in name:
+        started = _by_path(request.at or name, template, request)
     if started is None and "/" not in name:
         named = [p for p in template.programs if posixpath.basename(p) == name]
         started = template.programs[named[0]] if named else None

@@ -6,6 +6,7 @@ Control of execution is by *presence*: a program that is not in the template doe
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
@@ -67,3 +68,16 @@ class Template(NamedTuple):
     path: tuple[str, ...] = ()
     env: Mapping[str, str] = MappingProxyType({})
     digest: str = ""
+
+    def follow(self, path: str) -> str:
+        """Where `path` leads inside, by the template's own links; as it is if they form a loop."""
+        links = {link.inside: link.target for link in self.links}
+        for _ in range(40):
+            parts = path.strip("/").split("/")
+            above = next((p for n in range(len(parts)) if (p := "/" + "/".join(parts[: n + 1])) in links), None)
+            if above is None:
+                return path
+            target = links[above]
+            start = target if target.startswith("/") else f"{posixpath.dirname(above)}/{target}"
+            path = posixpath.normpath(start + path[len(above) :])
+        return path

@@ -53,5 +53,6 @@ def may_be_asked(path: str, search_path: str, project: str) -> bool:
     with open(real, "rb") as file:
         program = file.read(4) == b"\x7fELF"
     project = os.path.realpath(project)
-    # Who stands at the root of the host is in no project.
-    return program and (project == "/" or not real.startswith(project + "/"))
+    # Who stands at the root of the host, or at home, is in no project.
+    nowhere = project in ("/", os.path.realpath(os.path.expanduser("~")))
+    return program and (nowhere or not real.startswith(project + "/"))
