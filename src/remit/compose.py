@@ -6,10 +6,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import posixpath
-import stat
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from remit import __version__
@@ -20,7 +18,7 @@ from remit.plan.host import HostFacts
 from remit.plan.prefix import Prefix
 from remit.plan.template import Template
 from remit.policy.model import WORK, Effective, Remit
-from remit.sandbox import closure, host
+from remit.sandbox import closure, host, inputs
 from remit.sandbox.closure.which import which
 
 
@@ -128,7 +126,7 @@ def without_remit(argv: Sequence[str], cwd: str, base: str | None) -> tuple[Effe
         raise Denied("process.exec", f"{argv[0]}: there is no such program on this host", exit_code=EXIT_NOT_FOUND)
     if base is None:
         base = strictest_for(argv[0], _is_static(os.path.abspath(at)))
-    inputs = tuple(_named_inputs(argv[1:], cwd))
+    given = tuple(inputs.named_by(argv[1:], cwd))
     document: dict[str, Any] = {"apiVersion": "remit/v1", "agent": "command", "extends": base}
     program = os.path.abspath(at) if "/" in argv[0] else argv[0]
     if base in ("binary", "static-binary"):
@@ -137,9 +135,9 @@ def without_remit(argv: Sequence[str], cwd: str, base: str | None) -> tuple[Effe
         # python3.12, or an interpreter by its path: that one, instead of the base's.
         document["process"] = {"exec": [program]}
         document["unsafe_widen"] = ["process.exec"]
-    if inputs:
-        document["filesystem"] = {"read": list(inputs)}
-    named = tuple(item if isinstance(item, str) else item["from"] for item in inputs)
+    if given:
+        document["filesystem"] = {"read": list(given)}
+    named = tuple(item if isinstance(item, str) else item["from"] for item in given)
     return load_text(json.dumps(document, ensure_ascii=False), f"built-in {base}", cwd), base, named
 
 
@@ -148,32 +146,6 @@ def _on_host(name: str) -> str | None:
     if "/" in name:
         return name if os.path.exists(name) else None
     return which(name, os.environ.get("PATH", os.defpath))
-
-
-def _named_inputs(arguments: Sequence[str], cwd: str) -> Iterator[str | dict[str, str]]:
-    """Arguments that are paths of existing files or directories. Whole systems' directories are not inputs."""
-    seen: set[str] = set()
-    for argument in arguments:
-        if argument.startswith("-") or argument in (".", "..", "/", "~") or "\0" in argument or len(argument) > 4096:
-            continue
-        path = os.path.normpath(os.path.join(cwd, argument))
-        real_depth = path.count("/")
-        if path in seen or not os.path.exists(path) or (real_depth < 2 and os.path.isdir(path)):
-            continue
-        real = os.path.realpath(path)
-        if path.startswith(cwd + "/") and not real.startswith(os.path.realpath(cwd) + "/"):
-            # A link out of here, in a checkout that nobody may have looked at: name its target to mean it.
-            continue
-        if path == cwd or cwd.startswith(path + "/") or path.startswith(("/proc/", "/sys/", "/dev/")):
-            continue
-        seen.add(path)
-        if argument.startswith("/"):
-            yield path
-        elif path.startswith(cwd + "/"):
-            yield f"./{os.path.relpath(path, cwd)}"
-        else:
-            # ../x is looked for above the work directory inside, too.
-            yield {"from": path, "to": posixpath.normpath(posixpath.join(WORK, argument))}
 
 
 def _is_static(path: str) -> bool | None:
@@ -228,7 +200,7 @@ def prepare(
     remit = effective.remit
     facts = host.read(make=True)
     template = template_of(remit, directory, progress)
-    kinds = inputs(remit)
+    kinds = inputs.kinds(remit)
     at = _on_host(argv[0])
     request = Request(
         sandbox=f"rmt-{os.urandom(8).hex()}",
@@ -237,7 +209,7 @@ def prepare(
         env=os.environ,
         tty=tty,
         inputs=kinds,
-        masked=tuple(masked(remit, kinds)),
+        masked=tuple(inputs.masked(remit, kinds)),
         on_path=at is not None,
         real=os.path.realpath(at) if at else "",
         at=os.path.abspath(argv[0]) if at and "/" in argv[0] else "",
@@ -268,7 +240,7 @@ def installed(
         raise HostError("prefix", message, hint="set XDG_CACHE_HOME")
     argv = effective.remit.process.install
     template = template_of(effective.remit, directory, progress)
-    stamps = [_stamps(os.path.join(directory, word)) for word in argv]
+    stamps = [inputs.stamps(os.path.join(directory, word)) for word in argv]
     key = hashlib.sha256(repr((effective.digest, template.digest, stamps)).encode()).hexdigest()[:32]
     os.makedirs(f"{cached}/prefixes", mode=0o700, exist_ok=True)
     store = f"{cached}/prefixes/{key}"
@@ -299,89 +271,6 @@ def installed(
             "packages with filesystem.read, and raise limits.disk or limits.processes if they are short",
         )
     return filled
-
-
-def _stamps(path: str) -> list[tuple[str, int, int, int]]:
-    """What an input of the install command is: name, size, change and inode of each file; empty if it is none."""
-    found: list[tuple[str, int, int, int]] = []
-    paths = [path] if os.path.isfile(path) else [f"{above}/{n}" for above, _, names in os.walk(path) for n in names]
-    for file in sorted(paths):
-        mark = os.lstat(file)
-        found.append((file, mark.st_size, mark.st_mtime_ns, mark.st_ino))
-    return found
-
-
-def inputs(remit: Remit) -> Mapping[str, str]:
-    """What each granted input is; those that don't exist are left out."""
-    kinds: dict[str, str] = {}
-    wanted = [grant.source for grant in remit.filesystem.read]
-    if remit.filesystem.work_from:
-        wanted.append(remit.filesystem.work_from)
-        if not os.path.isdir(remit.filesystem.work_from):
-            raise UsageError(
-                f"filesystem.work.from: {remit.filesystem.work_from} is no directory", hint="make it, or name another"
-            )
-    for path in wanted:
-        try:
-            mode = os.stat(path).st_mode
-        except OSError:
-            continue
-        if stat.S_ISDIR(mode):
-            kinds[path] = "dir"
-        elif stat.S_ISREG(mode):
-            kinds[path] = "file"
-        else:
-            raise UsageError(f"{path} is neither a file nor a directory", hint="sockets and devices are no inputs")
-    return kinds
-
-
-def masked(remit: Remit, kinds: Mapping[str, str]) -> Iterator[str]:
-    """Paths inside that match a deny pattern, as they are now; a directory stands for what is below it. A pattern is
-    held against the path inside and the path on the host, since either may be the one that it was written for. Raises
-    `Denied` if a grant itself, or something above it, is denied: there would be nothing left to show."""
-    patterns = [p.lstrip("/").removesuffix("/**") for p in remit.filesystem.deny]
-    if not patterns:
-        return
-    from wcmatch import glob
-
-    flags = glob.GLOBSTAR | glob.DOTGLOB | glob.FORCEUNIX
-
-    def denied(*paths: str) -> bool:
-        return any("" in patterns or glob.globmatch(path.lstrip("/"), patterns, flags=flags) for path in paths)
-
-    def with_parents(path: str) -> list[str]:
-        parts = path.strip("/").split("/")
-        return ["/".join(parts[: n + 1]) for n in range(len(parts))]
-
-    roots = [(f"filesystem.read[{i}]", g.source, g.to) for i, g in enumerate(remit.filesystem.read)]
-    if remit.filesystem.work_from:
-        roots.append(("filesystem.work.from", remit.filesystem.work_from, WORK))
-    for rule, source, to in roots:
-        if source not in kinds:
-            continue
-        if denied(*with_parents(to), *with_parents(source), *with_parents(os.path.realpath(source))):
-            raise Denied(
-                "filesystem.deny", f"{rule}: {source} is denied by filesystem.deny", hint="grant something else"
-            )
-        if kinds[source] == "file":
-            continue
-        real = os.path.realpath(source)
-        for above, folders, names in os.walk(real):
-            rest = os.path.relpath(above, real)
-            inside = to if rest == "." else posixpath.join(to, rest)
-            for name in [*folders, *names]:
-                path, here = f"{inside}/{name}", f"{above}/{name}"
-                if not denied(path, here):
-                    continue
-                if name in folders:
-                    folders.remove(name)
-                if not os.path.islink(here):
-                    yield path
-                    continue
-                target = os.path.realpath(here)
-                if target.startswith(real + "/") and os.path.exists(target):
-                    # A link can't be covered; what it leads to can.
-                    yield posixpath.join(to, os.path.relpath(target, real))
 
 
 def _cwd_inside(remit: Remit, directory: str) -> str:

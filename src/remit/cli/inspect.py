@@ -16,7 +16,7 @@ from remit.plan.template import Template
 from remit.policy.actions import Action, Connect, Exec, KeepFile, OpenFile, ResolveName
 from remit.policy.decide import Decision, decide
 from remit.policy.model import WORK, Effective
-from remit.sandbox import host
+from remit.sandbox import host, inputs
 
 
 def check(options: argparse.Namespace) -> int:
@@ -53,8 +53,8 @@ def why(options: argparse.Namespace) -> int:
     remit = effective.remit
     facts = host.read()
     template = compose.template_of(remit, directory)
-    kinds = compose.inputs(remit)
-    hidden = tuple(compose.masked(remit, kinds))
+    kinds = inputs.kinds(remit)
+    hidden = tuple(inputs.masked(remit, kinds))
     view = Root.build(remit, facts, template, kinds, hidden, False, "/home/agent").view()
     action = _action(options.action, options.what, template)
     decision = decide(remit, action, view)

@@ -1,8 +1,14 @@
 //! All of the launcher's `unsafe`: system calls that rustix has no safe face for. Each function is one call (or the few
 //! that make one act) with owned descriptors in and out; nothing here knows what a plan is.
 
-use std::ffi::{c_char, c_int, c_void, CStr, CString};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+mod network;
+mod spawn;
+
+pub use network::make_network;
+pub use spawn::{spawn, Exec};
+
+use std::ffi::{c_char, c_int, c_void, CStr};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use rustix::io::Errno;
 
@@ -61,131 +67,6 @@ pub fn clone_into(flags: c_int, cgroup: Option<BorrowedFd<'_>>) -> Result<Forked
     }
     // SAFETY: the kernel has just made this descriptor for us (it is close-on-exec).
     Ok(Forked::Parent { pid: pid as i32, pidfd: unsafe { OwnedFd::from_raw_fd(pidfd) } })
-}
-
-/// Everything between fork and exec, prepared beforehand: the child shares this memory and must not allocate.
-pub struct Exec {
-    pub path: CString,
-    argv: Vec<CString>,
-    env: Vec<CString>,
-    pub cwd: CString,
-    pub stdio: [RawFd; 3],
-    /// Make the descriptor 0 the controlling terminal of the new session.
-    pub controlling_terminal: bool,
-    /// Soft and hard limits, by resource.
-    pub rlimits: Vec<(u32, u64)>,
-}
-
-impl Exec {
-    pub fn new(path: &str, argv: &[String], env: &[String], cwd: &str) -> Result<Exec, Errno> {
-        let c = |text: &str| CString::new(text).map_err(|_| Errno::INVAL);
-        let all = |texts: &[String]| texts.iter().map(|t| c(t)).collect::<Result<Vec<_>, _>>();
-        Ok(Exec {
-            path: c(path)?,
-            argv: all(argv)?,
-            env: all(env)?,
-            cwd: c(cwd)?,
-            stdio: [0, 1, 2],
-            controlling_terminal: false,
-            rlimits: Vec::new(),
-        })
-    }
-}
-
-struct Vfork<'a> {
-    exec: &'a Exec,
-    argv: Vec<*const c_char>,
-    env: Vec<*const c_char>,
-    errno: c_int,
-    at: &'static str,
-}
-
-/// Starts the program as the leader of a session of its own and returns its pid once it has been executed.
-/// The error names what failed: `session`, `stdio`, `terminal`, `cwd`, `rlimits` or `exec`.
-///
-/// CLONE_VM|CLONE_VFORK saves copying the page tables (145 us of 460). The parent sleeps until the child has executed
-/// or ended, so nothing is raced; the child has a stack of its own and allocates nothing.
-pub fn spawn(exec: &Exec) -> Result<i32, (&'static str, Errno)> {
-    let pointers =
-        |texts: &[CString]| texts.iter().map(|t| t.as_ptr()).chain([std::ptr::null()]).collect::<Vec<*const c_char>>();
-    let mut call = Vfork { exec, argv: pointers(&exec.argv), env: pointers(&exec.env), errno: 0, at: "exec" };
-    let mut stack = vec![0u8; 64 * 1024];
-    // The stack grows down; its top is kept aligned to 16 bytes.
-    let top = (stack.as_mut_ptr() as usize + stack.len()) & !15;
-    // SAFETY: the child runs `vforked` on its own stack while this thread is suspended; `call` outlives it.
-    let pid = unsafe {
-        libc::clone(
-            vforked,
-            top as *mut c_void,
-            libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD,
-            (&raw mut call).cast(),
-        )
-    };
-    let pid = check(i64::from(pid)).map_err(|errno| ("fork", errno))? as i32;
-    // The child wrote these through shared memory before it ended; volatile, as the compiler can't know.
-    // SAFETY: `call` is a valid local.
-    let errno = unsafe { (&raw const call.errno).read_volatile() };
-    if errno == 0 {
-        return Ok(pid);
-    }
-    // SAFETY: as above.
-    let at = unsafe { (&raw const call.at).read_volatile() };
-    // SAFETY: reaps the child that ended above.
-    unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) };
-    Err((at, Errno::from_raw_os_error(errno)))
-}
-
-extern "C" fn vforked(argument: *mut c_void) -> c_int {
-    // SAFETY: `argument` is the `Vfork` of `spawn`, whose thread is suspended; only async-signal-safe calls follow.
-    unsafe {
-        let call = &mut *argument.cast::<Vfork>();
-        let fail = |call: &mut Vfork, at: &'static str| -> ! {
-            call.at = at;
-            call.errno = *libc::__errno_location();
-            libc::_exit(127)
-        };
-        if libc::setsid() < 0 {
-            fail(call, "session");
-        }
-        // Move the three out of the way of each other first: one may be the number of another.
-        let mut high = [0; 3];
-        for (slot, fd) in high.iter_mut().zip(call.exec.stdio) {
-            *slot = libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 10);
-            if *slot < 0 {
-                fail(call, "stdio");
-            }
-        }
-        for (number, fd) in high.iter().enumerate() {
-            if libc::dup2(*fd, number as c_int) < 0 {
-                fail(call, "stdio");
-            }
-        }
-        if call.exec.controlling_terminal && libc::ioctl(0, libc::TIOCSCTTY, 0) < 0 {
-            fail(call, "terminal");
-        }
-        if libc::close_range(3, c_int::MAX as u32, libc::CLOSE_RANGE_CLOEXEC as c_int) < 0 {
-            fail(call, "stdio");
-        }
-        if libc::chdir(call.exec.cwd.as_ptr()) < 0 {
-            fail(call, "cwd");
-        }
-        for (resource, value) in &call.exec.rlimits {
-            let limit = libc::rlimit { rlim_cur: *value, rlim_max: *value };
-            if libc::setrlimit(*resource as _, &limit) < 0 {
-                fail(call, "rlimits");
-            }
-        }
-        // All dispositions and the mask as a program expects them: the launcher ignores SIGPIPE and blocks what it
-        // reads by descriptor.
-        for signal in 1..=64 {
-            libc::signal(signal, libc::SIG_DFL);
-        }
-        let mut none = std::mem::zeroed();
-        libc::sigemptyset(&mut none);
-        libc::sigprocmask(libc::SIG_SETMASK, &none, std::ptr::null_mut());
-        libc::execve(call.exec.path.as_ptr(), call.argv.as_ptr(), call.env.as_ptr());
-        fail(call, "exec")
-    }
 }
 
 #[repr(C)]
@@ -415,99 +296,6 @@ pub fn terminal_size(from: BorrowedFd<'_>, to: BorrowedFd<'_>) {
         let mut size: libc::winsize = std::mem::zeroed();
         if libc::ioctl(from.as_raw_fd(), libc::TIOCGWINSZ, &raw mut size) == 0 {
             libc::ioctl(to.as_raw_fd(), libc::TIOCSWINSZ, &raw const size);
-        }
-    }
-}
-
-/// A network namespace being made by a process of its own, at the same time as the root: it takes 0.4 ms of the kernel's
-/// time, and there is more than one processor.
-pub struct NetworkMaker {
-    pid: i32,
-    /// Its memory is shared, so these must live as long as it does.
-    result: Box<MakerResult>,
-    _stack: Vec<u8>,
-}
-
-#[derive(Clone, Copy)]
-struct MakerResult {
-    namespace: c_int,
-    errno: c_int,
-}
-
-/// Starts the maker. It shares this process's memory and descriptors (copying them would cost as much as is won), and so
-/// calls the kernel directly, allocates nothing and writes nothing but its result.
-pub fn make_network() -> Result<NetworkMaker, Errno> {
-    let mut stack = vec![0u8; 32 * 1024];
-    let top = (stack.as_mut_ptr() as usize + stack.len()) & !15;
-    let mut result = Box::new(MakerResult { namespace: -1, errno: 0 });
-    // SAFETY: `network_maker` runs on its own stack; stack and result are kept until it is reaped.
-    let pid = check(i64::from(unsafe {
-        libc::clone(
-            network_maker,
-            top as *mut c_void,
-            libc::CLONE_VM | libc::CLONE_FILES | libc::SIGCHLD,
-            (&raw mut *result).cast(),
-        )
-    }))? as i32;
-    Ok(NetworkMaker { pid, result, _stack: stack })
-}
-
-extern "C" fn network_maker(argument: *mut c_void) -> c_int {
-    use rustix::net::{AddressFamily, SocketType};
-    use rustix::thread::{unshare_unsafe, UnshareFlags};
-    // SAFETY: a new network namespace for this process alone; no memory is concerned.
-    let made = unsafe { unshare_unsafe(UnshareFlags::NEWNET) }
-        .and_then(|()| rustix::net::socket(AddressFamily::INET, SocketType::DGRAM, None))
-        .and_then(|any| loopback_up(any.as_fd()))
-        .and_then(|()| {
-            use rustix::fs::{Mode, OFlags};
-            rustix::fs::open(c"/proc/self/ns/net", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
-        });
-    // SAFETY: the box lives until this process is reaped, and nobody else touches it before.
-    let result = unsafe { &mut *argument.cast::<MakerResult>() };
-    match made {
-        Ok(namespace) => result.namespace = namespace.into_raw_fd(),
-        Err(errno) => result.errno = errno.raw_os_error(),
-    }
-    0
-}
-
-impl NetworkMaker {
-    fn reap(&mut self) -> Result<(), Errno> {
-        loop {
-            // SAFETY: reaps our own child.
-            match check(i64::from(unsafe { libc::waitpid(self.pid, std::ptr::null_mut(), 0) })) {
-                Err(Errno::INTR) => {}
-                other => {
-                    self.pid = 0;
-                    return other.map(drop);
-                }
-            }
-        }
-    }
-
-    /// Waits for the namespace and joins it.
-    pub fn join(mut self) -> Result<(), Errno> {
-        self.reap()?;
-        // SAFETY: the maker has ended, so its result is ours alone (read through a pointer, as the compiler can't know who
-        // wrote it), and the descriptor in it too.
-        unsafe {
-            let MakerResult { namespace, errno } = (&raw const *self.result).read_volatile();
-            if namespace < 0 {
-                return Err(Errno::from_raw_os_error(if errno == 0 { libc::ECHILD } else { errno }));
-            }
-            let namespace = OwnedFd::from_raw_fd(namespace);
-            check(i64::from(libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNET))).map(drop)
-        }
-    }
-}
-
-/// Its stack and result are this process's memory: they are not given back while it may still use them.
-impl Drop for NetworkMaker {
-    fn drop(&mut self) {
-        if self.pid > 0 {
-            let _ = kill(self.pid, libc::SIGKILL);
-            let _ = self.reap();
         }
     }
 }

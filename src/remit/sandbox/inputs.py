@@ -1,0 +1,120 @@
+"""What a remit's inputs are on this host, now: files or folders, what of them is masked, what a command names itself."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+
+from remit.errors import Denied, UsageError
+from remit.policy.model import WORK, Remit
+
+
+def named_by(arguments: Sequence[str], cwd: str) -> Iterator[str | dict[str, str]]:
+    """Arguments that are paths of existing files or directories. Whole systems' directories are not inputs."""
+    seen: set[str] = set()
+    for argument in arguments:
+        if argument.startswith("-") or argument in (".", "..", "/", "~") or "\0" in argument or len(argument) > 4096:
+            continue
+        path = os.path.normpath(os.path.join(cwd, argument))
+        real_depth = path.count("/")
+        if path in seen or not os.path.exists(path) or (real_depth < 2 and os.path.isdir(path)):
+            continue
+        real = os.path.realpath(path)
+        if path.startswith(cwd + "/") and not real.startswith(os.path.realpath(cwd) + "/"):
+            # A link out of here, in a checkout that nobody may have looked at: name its target to mean it.
+            continue
+        if path == cwd or cwd.startswith(path + "/") or path.startswith(("/proc/", "/sys/", "/dev/")):
+            continue
+        seen.add(path)
+        if argument.startswith("/"):
+            yield path
+        elif path.startswith(cwd + "/"):
+            yield f"./{os.path.relpath(path, cwd)}"
+        else:
+            # ../x is looked for above the work directory inside, too.
+            yield {"from": path, "to": posixpath.normpath(posixpath.join(WORK, argument))}
+
+
+def stamps(path: str) -> list[tuple[str, int, int, int]]:
+    """What an input of the install command is: name, size, change and inode of each file; empty if it is none."""
+    found: list[tuple[str, int, int, int]] = []
+    paths = [path] if os.path.isfile(path) else [f"{above}/{n}" for above, _, names in os.walk(path) for n in names]
+    for file in sorted(paths):
+        mark = os.lstat(file)
+        found.append((file, mark.st_size, mark.st_mtime_ns, mark.st_ino))
+    return found
+
+
+def kinds(remit: Remit) -> Mapping[str, str]:
+    """What each granted input is; those that don't exist are left out."""
+    found: dict[str, str] = {}
+    wanted = [grant.source for grant in remit.filesystem.read]
+    if remit.filesystem.work_from:
+        wanted.append(remit.filesystem.work_from)
+        if not os.path.isdir(remit.filesystem.work_from):
+            raise UsageError(
+                f"filesystem.work.from: {remit.filesystem.work_from} is no directory", hint="make it, or name another"
+            )
+    for path in wanted:
+        try:
+            mode = os.stat(path).st_mode
+        except OSError:
+            continue
+        if stat.S_ISDIR(mode):
+            found[path] = "dir"
+        elif stat.S_ISREG(mode):
+            found[path] = "file"
+        else:
+            raise UsageError(f"{path} is neither a file nor a directory", hint="sockets and devices are no inputs")
+    return found
+
+
+def masked(remit: Remit, kinds: Mapping[str, str]) -> Iterator[str]:
+    """Paths inside that match a deny pattern, as they are now; a directory stands for what is below it. A pattern is
+    held against the path inside and the path on the host, since either may be the one that it was written for. Raises
+    `Denied` if a grant itself, or something above it, is denied: there would be nothing left to show."""
+    patterns = [p.lstrip("/").removesuffix("/**") for p in remit.filesystem.deny]
+    if not patterns:
+        return
+    from wcmatch import glob
+
+    flags = glob.GLOBSTAR | glob.DOTGLOB | glob.FORCEUNIX
+
+    def denied(*paths: str) -> bool:
+        return any("" in patterns or glob.globmatch(path.lstrip("/"), patterns, flags=flags) for path in paths)
+
+    def with_parents(path: str) -> list[str]:
+        parts = path.strip("/").split("/")
+        return ["/".join(parts[: n + 1]) for n in range(len(parts))]
+
+    roots = [(f"filesystem.read[{i}]", g.source, g.to) for i, g in enumerate(remit.filesystem.read)]
+    if remit.filesystem.work_from:
+        roots.append(("filesystem.work.from", remit.filesystem.work_from, WORK))
+    for rule, source, to in roots:
+        if source not in kinds:
+            continue
+        if denied(*with_parents(to), *with_parents(source), *with_parents(os.path.realpath(source))):
+            raise Denied(
+                "filesystem.deny", f"{rule}: {source} is denied by filesystem.deny", hint="grant something else"
+            )
+        if kinds[source] == "file":
+            continue
+        real = os.path.realpath(source)
+        for above, folders, names in os.walk(real):
+            rest = os.path.relpath(above, real)
+            inside = to if rest == "." else posixpath.join(to, rest)
+            for name in [*folders, *names]:
+                path, here = f"{inside}/{name}", f"{above}/{name}"
+                if not denied(path, here):
+                    continue
+                if name in folders:
+                    folders.remove(name)
+                if not os.path.islink(here):
+                    yield path
+                    continue
+                target = os.path.realpath(here)
+                if target.startswith(real + "/") and os.path.exists(target):
+                    # A link can't be covered; what it leads to can.
+                    yield posixpath.join(to, os.path.relpath(target, real))
