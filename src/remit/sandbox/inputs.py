@@ -1,4 +1,4 @@
-"""What a remit's inputs are on this host, now: files or folders, what of them is masked, what a command names itself."""
+"""What a remit's inputs are on this host now: files or folders, what of them is masked, what a command names itself."""
 
 from __future__ import annotations
 
