@@ -187,3 +187,30 @@ def test_a_program_of_the_project_is_never_run_outside(tmp_path, needs):
         assert not (tmp_path / "PWNED").exists(), name
         assert done.returncode == 125
         assert "would have to be run outside" in done.stderr
+
+
+def test_a_masked_file_that_the_host_replaces_stays_masked(run, tmp_path):
+    """Editors save by renaming over; a mask on the file itself would go with the old one."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/.env").write_text("old secret")
+    (tmp_path / "in/ok").write_text("fine")
+    (tmp_path / "in/probe.py").write_text(
+        "import os, time\nprint('up', flush=True)\n"
+        "time.sleep(2)\n"
+        "for p in ('in/.env', 'in/ok'):\n"
+        " try: print(open(p).read())\n except OSError: print('refused')\n"
+    )
+    (tmp_path / "remit.yaml").write_text(
+        HEAD + PYTHON + "filesystem: {read: [./in], deny: ['**/.env']}\nlimits: {wall: 20s}\n"
+    )
+    process = subprocess.Popen(
+        [*REMIT, "run", "-q", "--remit", "remit.yaml", "--", sys.executable, "in/probe.py"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "up\n"
+    (tmp_path / ".env.new").write_text("new secret")
+    os.rename(tmp_path / ".env.new", tmp_path / "in/.env")
+    assert process.communicate(timeout=30)[0].splitlines() == ["refused", "fine"]

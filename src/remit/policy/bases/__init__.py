@@ -14,8 +14,8 @@ WITH_PROGRAMS = ("python", "node", "shell-with-git", "coding")
 """Those that grant programs; beside or below the others, programs must be named."""
 
 STARTERS = ("sh", "bash", "git", "env", "xargs")
-"""Programs that are of little use without others: they start them, so they get `shell-with-git`. `ls` or `sort` alone runs
-under `binary`, which is stricter."""
+"""Programs that are of little use without others: they start them, so they get `shell-with-git`. `ls` or `sort` alone
+runs under `binary`, which is stricter."""
 
 
 def names() -> tuple[str, ...]:
