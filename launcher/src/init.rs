@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketType};
 use rustix::process::{set_parent_process_death_signal, Signal};
 
 use crate::failure::{Failure, Outcome, Step};
@@ -52,8 +53,10 @@ fn begin(start: &Start<'_>) -> Outcome<Option<i32>> {
     let mut marks: Vec<(String, u64)> = Vec::with_capacity(8);
     let mut mark = |name: &str| marks.push((name.into(), start.began.elapsed().as_micros() as u64));
     mark("init: born");
-    // Beside what follows.
-    let network = sys::make_network().step("network.namespace")?;
+    // What needs no mapped ids runs while the monitor maps them.
+    let any = rustix::net::socket(AddressFamily::INET, SocketType::DGRAM, None).step("network.loopback")?;
+    sys::loopback_up(any.as_fd()).step("network.loopback")?;
+    drop(any);
     rustix::system::sethostname(plan.hostname.as_bytes()).step("hostname")?;
     let own = if start.sources.is_none() { Some(sources::open(plan)?) } else { None };
     let sources = start.sources.as_ref().or(own.as_ref()).map_or(&[][..], Vec::as_slice);
@@ -71,8 +74,6 @@ fn begin(start: &Start<'_>) -> Outcome<Option<i32>> {
         sys::unshare(libc::CLONE_NEWCGROUP).step("namespaces")
     })?;
     mark("init: limits");
-    network.join().step("network.namespace")?;
-    mark("init: network");
     confine::capabilities()?;
     mark("init: capabilities");
     let terminal = made.terminal.as_ref().map(open_slave).transpose()?;

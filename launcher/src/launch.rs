@@ -122,9 +122,12 @@ impl<'a> Monitor<'a> {
         };
         *held = now.map(cgroup::Held::create).transpose()?;
         let birthplace = held.as_ref().map(cgroup::Held::birthplace).transpose()?;
-        // Not the network's: the init has it made beside the root.
-        let flags =
-            libc::CLONE_NEWUSER | libc::CLONE_NEWNS | libc::CLONE_NEWPID | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS;
+        let flags = libc::CLONE_NEWNET
+            | libc::CLONE_NEWUSER
+            | libc::CLONE_NEWNS
+            | libc::CLONE_NEWPID
+            | libc::CLONE_NEWIPC
+            | libc::CLONE_NEWUTS;
         match sys::clone_into(flags, birthplace.as_ref().map(|fd| fd.as_fd())).step("namespaces")? {
             Forked::Child => init::run(init::Start { plan, socket: theirs, sources, stdio, as_root, began }),
             Forked::Parent { pid, pidfd } => {

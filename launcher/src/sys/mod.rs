@@ -1,10 +1,8 @@
 //! All of the launcher's `unsafe`: system calls that rustix has no safe face for. Each function is one call (or the few
 //! that make one act) with owned descriptors in and out; nothing here knows what a plan is.
 
-mod network;
 mod spawn;
 
-pub use network::make_network;
 pub use spawn::{spawn, Exec};
 
 use std::ffi::{c_char, c_int, c_void, CStr};

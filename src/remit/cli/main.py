@@ -31,7 +31,8 @@ def parser() -> argparse.ArgumentParser:
         "  remit init                       write a first remit",
     )
     top.add_argument("--version", action="version", version=f"remit {__version__}")
-    commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    # `prog` is said, or argparse formats a whole usage (and imports shutil for the terminal's width) to find it.
+    commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True, prog="remit")
 
     run = commands.add_parser("run", help="run a command inside its remit", formatter_class=form, epilog=_RUN_EXAMPLES)
     _policy(run)
