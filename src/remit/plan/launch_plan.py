@@ -12,17 +12,9 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from remit.errors import UsageError
+from remit.plan.template import Stamp
 
 VERSION = 1
-
-
-class Stamp(NamedTuple):
-    """What a file was when it was hashed; `ctime_ns` in nanoseconds since the epoch."""
-
-    dev: int
-    ino: int
-    size: int
-    ctime_ns: int
 
 
 class Dir(NamedTuple):

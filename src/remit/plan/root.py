@@ -124,11 +124,10 @@ class Root:
 
     def _file(self, file: TemplateFile, rule: str) -> None:
         inside_tree = any(file.inside.startswith(tree + "/") for tree in self._trees)
-        stamp = lp.Stamp(file.stamp.dev, file.stamp.ino, file.stamp.size, file.stamp.ctime_ns)
         executable = file.role in ("program", "loader")
         if not inside_tree:
             self._dirs(file.inside)
-        self.ops.append(lp.Bind(file.host, file.inside, "file", exec=file.role != "data", expect=stamp))
+        self.ops.append(lp.Bind(file.host, file.inside, "file", exec=file.role != "data", expect=file.stamp))
         self._made.add(file.inside)
         if executable:
             self._execute.append(file.inside)
