@@ -136,7 +136,7 @@ fn open_slave(master: &OwnedFd) -> Outcome<OwnedFd> {
     rustix::fs::open(name, flags, Mode::empty()).step("terminal")
 }
 
-fn rlimits(plan: &Plan) -> Vec<(u32, u64)> {
+fn rlimits(plan: &Plan) -> Vec<(sys::Resource, u64)> {
     let wanted = [
         (libc::RLIMIT_NOFILE, Some(plan.rlimits.nofile)),
         (libc::RLIMIT_NPROC, Some(plan.rlimits.nproc)),
@@ -145,7 +145,7 @@ fn rlimits(plan: &Plan) -> Vec<(u32, u64)> {
         (libc::RLIMIT_MEMLOCK, Some(plan.rlimits.memlock)),
     ];
     // Never above what the caller has: raising it needs a privilege that hosts withhold.
-    let lower = |(resource, value): (u32, Option<u64>)| {
+    let lower = |(resource, value): (sys::Resource, Option<u64>)| {
         value.map(|value| (resource, value.min(sys::get_hard_rlimit(resource))))
     };
     wanted.into_iter().filter_map(|(r, v)| lower((r, v))).collect()

@@ -176,7 +176,7 @@ pub fn loopback_up(socket: BorrowedFd<'_>) -> Result<(), Errno> {
         request.ifr_name[0] = b'l' as c_char;
         request.ifr_name[1] = b'o' as c_char;
         request.ifr_ifru.ifru_flags = libc::IFF_UP as i16;
-        check(i64::from(libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw const request))).map(drop)
+        check(i64::from(libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS as _, &raw const request))).map(drop)
     }
 }
 
@@ -193,10 +193,16 @@ pub fn become_user(uid: u32, gid: u32, drop_groups: bool) -> Result<(), Errno> {
     }
 }
 
-pub fn get_hard_rlimit(resource: u32) -> u64 {
+/// What `libc` calls a resource: glibc's is unsigned, musl's is not.
+#[cfg(target_env = "gnu")]
+pub type Resource = libc::__rlimit_resource_t;
+#[cfg(not(target_env = "gnu"))]
+pub type Resource = c_int;
+
+pub fn get_hard_rlimit(resource: Resource) -> u64 {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the kernel fills limit.
-    unsafe { libc::getrlimit(resource as _, &mut limit) };
+    unsafe { libc::getrlimit(resource, &mut limit) };
     limit.rlim_max
 }
 
@@ -320,7 +326,7 @@ pub fn close_all_but(keep: &[RawFd]) {
     keep.sort_unstable();
     let mut next = 0;
     // SAFETY: see above.
-    let close = |first: u32, last: u32| unsafe { libc::close_range(first, last, 0) };
+    let close = |first: u32, last: u32| unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
     for fd in keep {
         if fd > next {
             close(next, fd - 1);

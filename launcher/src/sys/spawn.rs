@@ -5,7 +5,7 @@ use std::os::fd::RawFd;
 
 use rustix::io::Errno;
 
-use super::check;
+use super::{check, Resource};
 
 /// Everything between fork and exec, prepared beforehand: the child shares this memory and must not allocate.
 pub struct Exec {
@@ -17,7 +17,7 @@ pub struct Exec {
     /// Make the descriptor 0 the controlling terminal of the new session.
     pub controlling_terminal: bool,
     /// Soft and hard limits, by resource.
-    pub rlimits: Vec<(u32, u64)>,
+    pub rlimits: Vec<(Resource, u64)>,
 }
 
 impl Exec {
@@ -107,7 +107,7 @@ extern "C" fn vforked(argument: *mut c_void) -> c_int {
         if call.exec.controlling_terminal && libc::ioctl(0, libc::TIOCSCTTY, 0) < 0 {
             fail(call, "terminal");
         }
-        if libc::close_range(3, c_int::MAX as u32, libc::CLOSE_RANGE_CLOEXEC as c_int) < 0 {
+        if libc::syscall(libc::SYS_close_range, 3u32, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) < 0 {
             fail(call, "stdio");
         }
         if libc::chdir(call.exec.cwd.as_ptr()) < 0 {
@@ -115,7 +115,7 @@ extern "C" fn vforked(argument: *mut c_void) -> c_int {
         }
         for (resource, value) in &call.exec.rlimits {
             let limit = libc::rlimit { rlim_cur: *value, rlim_max: *value };
-            if libc::setrlimit(*resource as _, &limit) < 0 {
+            if libc::setrlimit(*resource, &limit) < 0 {
                 fail(call, "rlimits");
             }
         }

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+import time
 from typing import Any
 
 from remit import __version__
@@ -67,4 +67,5 @@ def receipt(effective: Effective, compiled: Compiled, template: Template, outcom
 
 
 def _utc(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds")
+    seconds, milliseconds = divmod(int(at * 1000), 1000)
+    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds))}.{milliseconds:03}+00:00"
