@@ -15,6 +15,7 @@ mod failure;
 mod idmap;
 mod init;
 mod launch;
+mod marks;
 mod mechanisms;
 mod messages;
 mod monitor;

@@ -10,6 +10,7 @@ use rustix::net::SendFlags;
 
 use crate::ending::{Ending, Reason};
 use crate::failure::Failure;
+use crate::marks::Marks;
 use crate::mechanisms::mechanisms;
 use crate::messages::{receive, send, FromInit, FromMonitor};
 use crate::plan::Plan;
@@ -36,8 +37,7 @@ pub const SIGNALS: [i32; 8] = [
 pub struct Monitor<'a> {
     pub(crate) plan: &'a Plan,
     pub(crate) reporter: &'a Reporter,
-    pub(crate) began: Instant,
-    pub(crate) marks: Vec<(String, u64)>,
+    pub(crate) marks: Marks,
     pub(crate) held: Option<cgroup::Held<'a>>,
     pub(crate) pid: i32,
     pub(crate) pidfd: OwnedFd,
@@ -205,30 +205,31 @@ impl<'a> Monitor<'a> {
         let mut fds = fds.drain(..);
         match message {
             FromInit::Ready { landlock_abi, marks } => {
-                self.marks.extend(marks);
+                self.marks.join(marks);
                 (self.kept, self.view) = (fds.next(), fds.next());
                 if let Some(master) = fds.next() {
                     self.attach_terminal(master);
                 }
+                self.marks.mark("ready");
                 let skipped = self.held.as_ref().map_or(&[][..], |held| &held.skipped);
                 let mechanisms = mechanisms(self.plan, landlock_abi, skipped);
                 self.reporter.say(&Report::Started { pid: self.pid, mechanisms: &mechanisms });
             }
             FromInit::Confined => {
                 self.listener = fds.next();
-                self.mark("confined");
+                self.marks.mark("confined");
             }
             FromInit::Started { .. } => {
                 self.started = true;
                 for signal in std::mem::take(&mut self.early) {
                     self.pass_on(signal);
                 }
-                self.mark("executed");
+                self.marks.mark("executed");
             }
             FromInit::NotExecuted { errno } => self.ending = Some(Ending::not_executed(errno)),
             FromInit::Failed(failure) => self.failure = Some(failure),
             FromInit::Ended { code, signal, cpu_us, peak_kib } => {
-                self.mark("program ended");
+                self.marks.mark("program ended");
                 self.cpu_us = self.cpu_us.max(cpu_us);
                 self.peak.memory_bytes = self.peak.memory_bytes.max(peak_kib * 1024);
                 let memory = signal == Some(libc::SIGKILL) && self.killed_for_memory();
@@ -259,10 +260,6 @@ impl<'a> Monitor<'a> {
                 self.failure = Some(Failure::new("terminal", std::io::Error::from(errno).to_string()));
             }
         }
-    }
-
-    pub(crate) fn mark(&mut self, name: &str) {
-        self.marks.push((name.into(), self.began.elapsed().as_micros() as u64));
     }
 
     pub(crate) fn output_bytes(&self) -> u64 {

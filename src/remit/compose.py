@@ -83,7 +83,7 @@ def load_text(text: str | bytes, source: str, directory: str) -> Effective:
             "widened": effective.widened,
             "others": others,
         }
-        closure.cache.replace(file, json.dumps(body))
+        closure.cache.write(file, body)
     return effective
 
 
@@ -101,8 +101,10 @@ def _installation() -> tuple[str, tuple[tuple[str, int, int], ...]]:
 
 
 def _cached(file: str) -> Effective | None:
+    body = closure.cache.read(file)
+    if body is None:
+        return None
     try:
-        body = json.loads(_read(file))
         for path, digest in body["others"].items():
             if hashlib.sha256(_read(path)).hexdigest() != digest:
                 return None
@@ -230,7 +232,7 @@ def installed(
 ) -> Prefix:
     """The sealed prefix of `process.install`, filled by running the command in a sandbox of its own if it is not
     there or no longer what was hashed. `begin` hears the command before it runs. Raises `SetupError` if it fails."""
-    from remit.sandbox import prefix
+    from remit.sandbox import prefix, staging
     from remit.sandbox.run import Listener, Outcome
     from remit.sandbox.run import run as run_sandbox
 
@@ -258,6 +260,7 @@ def installed(
     def take(root: int, outcome: Outcome) -> None:
         if outcome.exit == 0:
             prefix.take(root, store, effective.remit.limits.disk)
+        staging.sweep(os.path.dirname(store))
 
     quiet = Listener(lambda event: None, lambda attempt: None)
     outcome = run_sandbox(effective, prepared.compiled, take, quiet, timings=False)

@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from remit import compose
 from remit.cli import say
-from remit.errors import UsageError
+from remit.errors import EXIT_SETUP, UsageError
 from remit.policy.model import Effective
 from remit.policy.units import show_size
 from remit.sandbox.run import Listener, keeping
@@ -131,6 +131,9 @@ def run(options: argparse.Namespace) -> int:
     elif not options.quiet:
         _hints(argv, effective, prepared, final)
         _summary(final, destination, told)
+    if outcome.keep_error and outcome.exit == 0:
+        # What the run was for did not arrive: no script may take that for success.
+        return EXIT_SETUP
     return outcome.exit
 
 

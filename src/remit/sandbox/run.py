@@ -96,8 +96,20 @@ def run(effective: Effective, compiled: Compiled, take: Take, listener: Listener
             hint=failure["hint"],
         )
     if not outcome.removed:
-        raise SetupError("launcher", f"the launcher ended without its last word (status {code})", hint="see its stderr")
+        raise _lost(code)
     return outcome
+
+
+def _lost(code: int) -> SetupError:
+    """The launcher is gone and has not said that all is over. What ran inside died with it."""
+    if code > 128:
+        killer = signal.strsignal(code - 128) or f"signal {code - 128}"
+        message = f"the launcher was ended from outside ({killer}), and everything in the sandbox with it"
+        hint = "was the host out of memory? see its kernel log; a later run removes what cgroups were left"
+    else:
+        message = f"the launcher ended with status {code} before the sandbox was over; everything in it died too"
+        hint = "what it said is above"
+    return SetupError("launcher", message, hint=hint)
 
 
 def _serve(
@@ -161,10 +173,12 @@ def keeping(effective: Effective, compiled: Compiled, destination: str) -> Take:
     """Takes what `state.keep` names to `destination`."""
 
     def take(root: int, outcome: Outcome) -> None:
+        from remit.sandbox import staging
         from remit.sandbox.keep import keep
 
         taken = keep(root, effective.remit, compiled.view, destination)
         outcome.kept, outcome.not_kept, outcome.keep_error = taken
+        staging.sweep(destination)
 
     return take
 
