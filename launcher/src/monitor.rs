@@ -23,12 +23,13 @@ use crate::{cgroup, control, notify, sys, watchdog};
 const TICK: Duration = Duration::from_millis(50);
 /// How long to wait for the cgroups to become empty after the last process has died.
 pub const PATIENCE: Duration = Duration::from_secs(2);
-pub const SIGNALS: [i32; 8] = [
+pub const SIGNALS: [i32; 9] = [
     libc::SIGINT,
     libc::SIGTERM,
     libc::SIGHUP,
     libc::SIGQUIT,
     libc::SIGTSTP,
+    libc::SIGCONT,
     libc::SIGWINCH,
     libc::SIGUSR1,
     libc::SIGUSR2,
@@ -291,7 +292,7 @@ impl<'a> Monitor<'a> {
                     // The job stops as a whole, and goes on as a whole.
                     self.pass_on(libc::SIGSTOP);
                     let _ = sys::kill(rustix::process::getpid().as_raw_pid(), libc::SIGSTOP);
-                    self.pass_on(libc::SIGCONT);
+                    // What wakes us, SIGCONT, is read next and passed on: in the foreground the terminal is read again.
                 }
                 signal => self.signal(signal),
             }

@@ -68,6 +68,7 @@ def run(effective: Effective, compiled: Compiled, take: Take, listener: Listener
             running.command("signal", signal=number)
 
     running: launcher.Running | None = None
+    terminal = _terminal(compiled)
     handlers = {number: signal.signal(number, pass_on) for number in (signal.SIGTERM, signal.SIGHUP)}
     handlers[signal.SIGINT] = signal.signal(signal.SIGINT, lambda *_: None)
     try:
@@ -83,6 +84,7 @@ def run(effective: Effective, compiled: Compiled, take: Take, listener: Listener
             running.close()
             if not outcome.removed:
                 running.wait()
+                terminal()
     outcome.ended_at = time.time()
     # After the run, when nobody waits for it.
     sweep(compiled.plan.cgroup)
@@ -98,6 +100,16 @@ def run(effective: Effective, compiled: Compiled, take: Take, listener: Listener
     if not outcome.removed:
         raise _lost(code)
     return outcome
+
+
+def _terminal(compiled: Compiled) -> Callable[[], None]:
+    """Puts the caller's terminal back as it was: for a launcher that was killed while it had it in raw mode."""
+    if compiled.plan.stdio != "tty":
+        return lambda: None
+    import termios
+
+    before = termios.tcgetattr(0)
+    return lambda: termios.tcsetattr(0, termios.TCSADRAIN, before)
 
 
 def _lost(code: int) -> SetupError:
