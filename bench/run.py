@@ -2,7 +2,7 @@
 all. Prints a table (or `--json`); times are milliseconds, spawn to exit, seen from Python.
 
     python bench/run.py              all
-    python bench/run.py launch       one of: launch, output, command, throughput, memory
+    python bench/run.py launch       one of: launch, output, command, throughput, memory, work
     python bench/run.py --rounds 50  quicker
 """
 
@@ -21,6 +21,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from work import work
 
 from remit.sandbox import launcher
 
@@ -192,6 +194,7 @@ MEASURES: Mapping[str, Callable[[Path, int], dict[str, Any]]] = {
     "command": command,
     "throughput": throughput,
     "memory": memory,
+    "work": work,
 }
 
 

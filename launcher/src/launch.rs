@@ -14,6 +14,7 @@ use crate::messages::{receive, send, FromInit, FromMonitor};
 use crate::monitor::{Monitor, PATIENCE, SIGNALS};
 use crate::plan::{Cgroup, Plan, Stdio};
 use crate::relay::Relay;
+use crate::repeats::Repeats;
 use crate::report::Reporter;
 use crate::sys::Forked;
 use crate::{cgroup, control, idmap, init, sources, sys, watchdog};
@@ -92,6 +93,7 @@ impl<'a> Monitor<'a> {
                     early: Vec::new(),
                     first: Some(plan.command.path.as_str()),
                     next_look: Instant::now(),
+                    repeats: Repeats::default(),
                 })
             }
             Err(failure) => {

@@ -23,6 +23,7 @@ mod notify;
 mod plan;
 mod probe;
 mod relay;
+mod repeats;
 mod report;
 mod root;
 mod sources;

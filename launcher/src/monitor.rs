@@ -15,6 +15,7 @@ use crate::mechanisms::mechanisms;
 use crate::messages::{receive, send, FromInit, FromMonitor};
 use crate::plan::Plan;
 use crate::relay::{Progress, Relay};
+use crate::repeats::Repeats;
 use crate::report::{Report, Reporter};
 use crate::terminal::RawTerminal;
 use crate::{cgroup, control, notify, sys, watchdog};
@@ -62,6 +63,7 @@ pub struct Monitor<'a> {
     /// The program of the plan, until its start has been reported.
     pub(crate) first: Option<&'a str>,
     pub(crate) next_look: Instant,
+    pub(crate) repeats: Repeats,
 }
 
 /// Runs the plan to its end. Returns the exit status for the caller's shell.
@@ -155,7 +157,9 @@ impl<'a> Monitor<'a> {
         if has_listener && ready[3 + usize::from(has_control)] {
             if let (Some(listener), Some(view)) = (&self.listener, &self.view) {
                 let first = self.first.take();
-                notify::attend(listener.as_fd(), view, self.reporter, first);
+                if let Some(attempt) = notify::attend(listener.as_fd(), view, self.reporter.heard(), first) {
+                    self.repeats.say(attempt, self.reporter);
+                }
             }
         }
         for (slot, relay) in relays.into_iter().enumerate() {
@@ -169,6 +173,9 @@ impl<'a> Monitor<'a> {
         if has_control && ready[3] {
             self.obey();
         }
+        if self.repeats.due().is_some_and(|due| Instant::now() >= due) {
+            self.repeats.tell(self.reporter);
+        }
         self.look_at_limits();
         // The init is dead: what it said is all there will be, and its end is the last of it.
         while ready[1] && self.ending.is_none() && self.failure.is_none() {
@@ -179,7 +186,10 @@ impl<'a> Monitor<'a> {
 
     fn timeout(&self) -> Option<Timespec> {
         let now = Instant::now();
-        let ends = [self.deadline, self.grace].into_iter().flatten().map(|end| end.saturating_duration_since(now));
+        let ends = [self.deadline, self.grace, self.repeats.due()]
+            .into_iter()
+            .flatten()
+            .map(|end| end.saturating_duration_since(now));
         let tick = self.ticks().then_some(TICK);
         let wait = ends.chain(tick).min()?;
         Some(Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: wait.subsec_nanos().into() })

@@ -30,6 +30,7 @@ impl Monitor<'_> {
         self.listener = None;
         while matches!(sys::reap(true), Err(Errno::INTR)) {}
         self.marks.mark("tree dead");
+        self.repeats.tell(self.reporter);
         self.drain();
         drop(self.terminal.take());
         let usage = self.usage(wall_us);

@@ -87,8 +87,8 @@ def test_sigterm_lets_the_program_say_goodbye_and_then_ends_it(tmp_path, needs):
     needs("userns")
     (tmp_path / "remit.yaml").write_text(HEAD + PYTHON)
     code = (
-        "import signal, time\n"
-        "signal.signal(signal.SIGTERM, lambda *_: print('bye', flush=True))\n"
+        "import os, signal, time\n"
+        "signal.signal(signal.SIGTERM, lambda *_: os.write(1, b'bye\\n'))\n"
         "print('up', flush=True)\n"
         "while True: time.sleep(1)\n"
     )

@@ -22,7 +22,8 @@ _QUIET = ("/etc/ld.so.preload", "/etc/gnutls", "/etc/gai.conf", "/etc/host.conf"
 
 class Attempt(NamedTuple):
     """`notable`: a refusal that a person should see: something that the host has or that names a secret, or a write;
-    not the many places that programs look in and find nothing."""
+    not the many places that programs look in and find nothing. `times`: so many more of one that was told before; none
+    for the first."""
 
     action: Action
     raw: str
@@ -30,6 +31,7 @@ class Attempt(NamedTuple):
     pid: int
     decision: Decision
     notable: bool
+    times: int | None = None
 
     def as_event(self) -> dict[str, Any]:
         kind = {Exec: "exec", OpenFile: "open", Connect: "connect", ConnectUnix: "connect"}[type(self.action)]
@@ -44,6 +46,7 @@ class Attempt(NamedTuple):
             "predicted": True,
             "rule": self.decision.rule,
             "reason": self.decision.reason,
+            **({} if self.times is None else {"times": self.times}),
         }
 
     def subject(self) -> str:
@@ -103,7 +106,7 @@ class Judge:
             decision = Decision("deny", "process.exec", f"{name} is not among what process.exec grants")
         raw = report.get("raw") or f"{report.get('address')}:{report.get('port')}"
         notable = decision.verdict == "deny" and _notable(action, found)
-        return Attempt(action, raw, found, report["pid"], decision, notable)
+        return Attempt(action, raw, found, report["pid"], decision, notable, report.get("times"))
 
 
 def _action(report: Mapping[str, Any]) -> Action | None:

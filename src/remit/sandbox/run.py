@@ -164,12 +164,12 @@ def _judge(judge: Judge, event: Mapping[str, Any], outcome: Outcome, listener: L
     attempt = judge.attempt(event)
     if attempt is None:
         return
-    outcome.attempts += 1
+    outcome.attempts += attempt.times or 1
     said = attempt.as_event()
     listener.event(said)
     if not attempt.notable:
         return
-    if attempt.subject() in seen:
+    if attempt.times is not None or attempt.subject() in seen:
         return
     outcome.refusals_in_all += 1
     if len(seen) >= _MAX_SUBJECTS:
@@ -177,7 +177,7 @@ def _judge(judge: Judge, event: Mapping[str, Any], outcome: Outcome, listener: L
         return
     seen.add(attempt.subject())
     if len(outcome.refusals) < _MAX_REFUSALS:
-        outcome.refusals.append({k: v for k, v in said.items() if k not in ("event", "predicted")})
+        outcome.refusals.append({k: v for k, v in said.items() if k not in ("event", "predicted", "times")})
     listener.refusal(attempt)
 
 
