@@ -22,9 +22,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from work import work
-
 from remit.sandbox import launcher
+from work import work
 
 TRUE = shutil.which("true") or "/usr/bin/true"
 REMIT = [sys.executable, "-m", "remit.cli.main"]
