@@ -162,10 +162,16 @@ def _installed(
 
 def _policy(options: argparse.Namespace, argv: list[str], quiet: bool) -> tuple[Effective, str]:
     """The remit, and the directory that /workspace stands for."""
+    if options.remit and (options.work or options.keep):
+        raise UsageError(
+            f"--{'work' if options.work else 'keep'} and --remit together",
+            hint="what a run may see and keep stands in the remit: filesystem.work.from and state.keep",
+        )
     if options.remit:
         return compose.load_file(options.remit), os.path.dirname(os.path.abspath(options.remit))
     cwd = os.getcwd()
-    effective, base, inputs = compose.without_remit(argv, cwd, options.base)
+    work = os.path.abspath(options.work) if options.work else None
+    effective, base, inputs = compose.without_remit(argv, cwd, options.base, work, options.keep)
     if not quiet:
         how = "" if options.base else ", the strictest that can run this"
         named = f"; readable, as the command names it: {', '.join(inputs)}" if inputs else ""
@@ -174,8 +180,10 @@ def _policy(options: argparse.Namespace, argv: list[str], quiet: bool) -> tuple[
             if options.base
             else f"no remit given: held to the built-in base '{base}'"
         )
-        say.note(f"{start}{how}{named}; what it writes is not kept")
-    return effective, cwd
+        shown = f"; {options.work} is the work directory, copied on write" if work else ""
+        kept = f"; kept: {', '.join(options.keep)}" if options.keep else "; what it writes is not kept"
+        say.note(f"{start}{how}{named}{shown}{kept}")
+    return effective, work or cwd
 
 
 def _open(target: str) -> IO[str]:
@@ -195,6 +203,9 @@ def _hints(argv: list[str], effective: Effective, prepared: compose.Prepared, fi
     took nothing."""
     plan, view = prepared.compiled.plan, prepared.compiled.view
     if final["result"]["exit"] != 0:
+        filesystem = effective.remit.filesystem
+        if effective.remit.agent == "command" and not filesystem.read and not filesystem.work_from:
+            say.note("nothing of this directory is shown inside: --work . shows a copy of it", "yellow")
         for word in argv[1:]:
             inside = posixpath.normpath(posixpath.join(plan.command.cwd, word))
             place = view.place(inside)

@@ -13,6 +13,7 @@ from typing import Any
 
 from remit.errors import PolicyError, Problem
 from remit.policy.document import MAX_PROBLEMS, Document, Path
+from remit.policy.units import meant_duration, meant_size
 
 Node = Mapping[str, Any]
 """A part of the schema."""
@@ -143,7 +144,10 @@ def _translate(document: Document, error: Any, path: Path, node: Node) -> Iterat
         yield from _alternatives(document, error, path, node)
     elif kind == "pattern":
         wanted = node.get("title", "in the form that is wanted")
-        yield document.problem(path, "E_VALUE", f"{name}: {_shown(value)} is not {wanted}", _example(node))
+        near_by = {"a size": meant_size, "a time": meant_duration}.get(wanted)
+        meant = near_by(value) if near_by else None
+        hint = f"did you mean {meant}?" if meant else _example(node)
+        yield document.problem(path, "E_VALUE", f"{name}: {_shown(value)} is not {wanted}", hint)
     elif kind == "uniqueItems":
         yield document.problem(path, "E_VALUE", f"{name}: an entry stands twice", "keep one of them")
     elif kind in _BOUNDS:
