@@ -90,6 +90,7 @@ impl<'a> Monitor<'a> {
                     peak: watchdog::Sample::default(),
                     cpu_us: 0,
                     started: false,
+                    spoke: false,
                     early: Vec::new(),
                     first: Some(plan.command.path.as_str()),
                     next_look: Instant::now(),

@@ -59,6 +59,8 @@ pub struct Monitor<'a> {
     pub(crate) peak: watchdog::Sample,
     pub(crate) cpu_us: u64,
     pub(crate) started: bool,
+    /// Has the program said anything yet?
+    pub(crate) spoke: bool,
     pub(crate) early: Vec<i32>,
     /// The program of the plan, until its start has been reported.
     pub(crate) first: Option<&'a str>,
@@ -285,8 +287,14 @@ impl<'a> Monitor<'a> {
                     self.input = None;
                 }
             }
-        } else if self.output[which - 1].step(left) == Progress::OverCap {
+            return;
+        }
+        if self.output[which - 1].step(left) == Progress::OverCap {
             self.end(Reason::Output);
+        }
+        if !self.spoke && self.output_bytes() > 0 {
+            self.spoke = true;
+            self.marks.mark("first output");
         }
     }
 
