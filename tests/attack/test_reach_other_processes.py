@@ -26,7 +26,8 @@ _TRY = (
 
 def test_the_first_process_can_not_be_entered_or_taken_apart(python):
     held = python(
-        _TRY + "for name in ('root/etc/passwd', 'cwd/probe.py', 'exe', 'fd/0', 'mem', 'environ', 'maps', 'auxv', 'stack', 'syscall'):\n"
+        _TRY
+        + "for name in ('root/etc/passwd', 'cwd/probe.py', 'exe', 'fd/0', 'mem', 'environ', 'maps', 'auxv', 'stack', 'syscall'):\n"
         " print(name, t(lambda: open('/proc/1/'+name,'rb').read(1)))\n"
         "print(t(lambda: os.listdir('/proc/1/fd')), t(lambda: os.listdir('/proc/1/root')), t(lambda: os.readlink('/proc/1/ns/mnt')))\n"
         "print('own', t(lambda: open('/proc/self/root/etc/passwd').read()), t(lambda: os.listdir('/proc/self/fd')), t(lambda: os.readlink('/proc/self/ns/mnt')))\n"
