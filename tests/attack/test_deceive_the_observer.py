@@ -166,3 +166,49 @@ def test_nothing_of_the_callers_environment_passes_but_what_is_named(run):
     done = subprocess.run(command, cwd=run.folder, capture_output=True, env=env, check=True)
     assert not [name for name in json.loads(done.stdout) if name.startswith("LD_")]
     assert (run.folder / "remit.yaml").read_text().startswith(HEAD)
+
+
+_AUTOMOUNT = """
+import ctypes, os, select, subprocess, sys
+place, *command = sys.argv[1:]
+libc = ctypes.CDLL(None, use_errno=True)
+r, w = os.pipe()
+if libc.unshare(0x20000) or libc.mount(b"none", b"/", None, 1 << 18 | 1 << 14, None):
+    sys.exit("no mount namespace")
+options = f"fd={w},pgrp={os.getpgrp()},minproto=5,maxproto=5,indirect"
+if libc.mount(b"test", place.encode(), b"autofs", 0, options.encode()):
+    sys.exit("no autofs")
+def asked(command):
+    process = subprocess.Popen(command, start_new_session=True, stdout=subprocess.DEVNULL)
+    while process.poll() is None and not (seen := select.select([r], [], [], 0.05)[0]):
+        pass
+    seen = bool(select.select([r], [], [], 0.05)[0])
+    if seen:
+        process.kill()
+        os.read(r, 4096)
+    process.wait()
+    return seen
+print(asked([sys.executable, "-c", f"import os; os.path.isfile('{place}/twin.example/data')"]), asked(command))
+"""
+
+
+def test_a_name_that_the_guest_made_up_is_not_looked_up_over_a_network(tmp_path, needs):
+    """A host that mounts on demand (/net/HOST) would send it to a server of the guest's choice. Twin: it asks for others."""
+    needs("userns")
+    if os.getuid() != 0:
+        pytest.skip("only root mounts an automounter's folder")
+    place = "/mnt"  # in a mount namespace of the test's own; a folder that does not exist inside
+    (tmp_path / "probe.py").write_text(
+        "import socket\n"
+        f"try: open('{place}/evil.example/data')\nexcept OSError: print('refused')\n"
+        f"try: socket.socket(socket.AF_UNIX).connect('{place}/worse.example/data')\nexcept OSError: print('refused')\n"
+        "try: open('/etc/shadow')\nexcept OSError: print('refused')\n"
+    )
+    (tmp_path / "remit.yaml").write_text(HEAD + PYTHON + "filesystem: {read: [./probe.py]}\nobserve: open\n")
+    command = [*REMIT, "run", "--remit", "remit.yaml", "--", sys.executable, "probe.py"]
+    outside = [sys.executable, "-c", _AUTOMOUNT, place, *command]
+    done = subprocess.run(outside, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    if done.stderr.strip() in ("no autofs", "no mount namespace"):
+        pytest.skip(done.stderr)
+    assert done.stdout == "True False\n", done
+    assert "refused: read /etc/shadow" in done.stderr, "what is near is still told"
