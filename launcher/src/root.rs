@@ -21,6 +21,8 @@ use crate::sys;
 const SCRATCH: &str = ".scratch";
 const MASK_DIR: &str = ".scratch/hidden.d";
 const MASK_FILE: &str = ".scratch/hidden";
+/// Of the 128 instances that a host commonly gives one id; and as many watches as the least of hosts gives.
+const WATCHES: [(&str, &str); 2] = [("max_inotify_instances", "16"), ("max_inotify_watches", "8192")];
 
 /// What is left to the monitor once the root stands.
 pub struct Root {
@@ -124,7 +126,8 @@ impl Builder<'_> {
             (RootOp::Proc { to }, _) => {
                 self.mountpoint(to, Kind::Dir)?;
                 let fs = fsopen("proc", FsOpenFlags::FSOPEN_CLOEXEC).at("root.proc", to)?;
-                self.mount_new(&fs, "root.proc", to, NOEXEC | NODEV)
+                self.mount_new(&fs, "root.proc", to, NOEXEC | NODEV)?;
+                self.cap_watches(to)
             }
             (RootOp::Devpts { to }, _) => {
                 self.mountpoint(to, Kind::Dir)?;
@@ -217,6 +220,23 @@ impl Builder<'_> {
         self.mount_new(&fs, "root.overlay", to, attributes)?;
         if write {
             self.kept = Some(self.open_dir(&format!("{base}/upper"))?);
+        }
+        Ok(())
+    }
+
+    /// What inotify hands out is counted for the id that made the namespace: uncapped, one sandbox takes all that root,
+    /// or the user, has. The caps are this namespace's own, and only lower; a program can't write them (/proc/sys is
+    /// read-only by then).
+    fn cap_watches(&self, proc: &str) -> Outcome<()> {
+        for (name, most) in WATCHES {
+            let path = format!("{}/sys/user/{name}", under(proc));
+            let flags = OFlags::WRONLY | OFlags::CLOEXEC;
+            match openat(&self.root, &*path, flags, Mode::empty()) {
+                Ok(fd) => drop(rustix::io::write(&fd, most.as_bytes()).at("root.watches", &path)?),
+                // A kernel without inotify has none to take.
+                Err(Errno::NOENT) => {}
+                Err(errno) => return Err(errno).at("root.watches", &path),
+            }
         }
         Ok(())
     }

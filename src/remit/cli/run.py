@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from remit.sandbox.attempts import Attempt
 
 _LINES = 20
-"""Refusals said one by one; the rest is counted."""
+"""Refusals, and files not kept, said one by one; the rest is counted: how many there are is the guest's choice."""
 _MAX_EVENTS = 64 * 1024 * 1024
 """Bytes of attempts in one record: what a program tries must not fill the operator's disk."""
 
@@ -252,8 +252,10 @@ def _summary(final: Mapping[str, Any], destination: str, told: int) -> None:
     result, usage, teardown, host = final["result"], final["usage"], final["teardown"], final["host"]
     if told > _LINES:
         say.note(f"... and {told - _LINES} more refusals (--events FILE has all)", "yellow")
-    for entry in final["not_kept"]:
+    for entry in final["not_kept"][:_LINES]:
         say.note(f"not kept: {entry['reason']}  ({entry['rule']})", "yellow")
+    if len(final["not_kept"]) > _LINES:
+        say.note(f"... and {len(final['not_kept']) - _LINES} more not kept (--receipt FILE has all)", "yellow")
     if final["keep_error"]:
         say.note(f"nothing could be kept: {final['keep_error']}", "red")
     status = _REASONS.get(result["reason"]) or (

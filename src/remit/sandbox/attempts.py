@@ -5,6 +5,7 @@ A report fires before the call, so a verdict is *predicted*: the kernel decides 
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -18,6 +19,10 @@ from remit.sandbox.closure.which import which
 _SECRETS = (".ssh", ".aws", ".gnupg", ".kube", ".docker", ".netrc", ".npmrc", ".pypirc", ".env", ".git-credentials")
 _QUIET = ("/etc/ld.so.preload", "/etc/gnutls", "/etc/gai.conf", "/etc/host.conf", "/usr/lib/ssl", "/etc/ssl")
 """Looked for by C libraries at start and absent on many hosts: recorded, but no refusal that a person wants to hear."""
+
+
+_AFAR = ("autofs", "nfs", "cifs", "smb", "9p", "afs", "ceph", "fuse")
+"""Filesystems that ask another for each name: sent there, a name that the guest made up would leave the sandbox."""
 
 
 class Attempt(NamedTuple):
@@ -129,11 +134,31 @@ def _notable(action: Action, found: bool) -> bool:
         if action.write:
             # Byte code beside read-only sources is tried by every import, and its refusal is harmless.
             return "__pycache__" not in path
-        return not path.startswith(_QUIET) and (found or os.path.isfile(path))
+        return not path.startswith(_QUIET) and (found or (_near(path) and os.path.isfile(path)))
     if isinstance(action, Exec):
         # A walk along PATH: what is nowhere on the host is a miss, not a refusal.
         return found or which(os.path.basename(action.path), os.environ.get("PATH", os.defpath)) is not None
     if isinstance(action, ConnectUnix):
         # The C library asks for daemons that most hosts don't have.
-        return os.path.exists(action.path)
+        return _near(action.path) and os.path.exists(action.path)
     return True
+
+
+def _near(path: str) -> bool:
+    """Whether looking for `path` on the host asks nobody else. The host's own links are followed on the way."""
+    at, afar = "", _afar()
+    for part in path.split("/")[1:]:
+        at = f"{at}/{part}"
+        if afar and os.path.islink(at):
+            at = os.path.realpath(at)
+        if any(at == mount or at.startswith(f"{mount}/") for mount in afar):
+            return False
+    return True
+
+
+@functools.cache
+def _afar() -> tuple[str, ...]:
+    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
+        lines = [line.split(" - ") for line in file]
+    found = [mount.split(" ")[4] for mount, kind in (line[:2] for line in lines) if kind.startswith(_AFAR)]
+    return tuple(mount.replace("\\040", " ").replace("\\134", "\\") for mount in found)

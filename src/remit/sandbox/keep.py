@@ -118,7 +118,11 @@ def walk(root: int) -> Iterator[tuple[str, int, str, os.stat_result]]:
 
     def descend(directory: int, prefix: str, depth: int) -> Iterator[tuple[str, int, str, os.stat_result]]:
         for name in sorted(os.listdir(directory)):
-            found = os.stat(name, dir_fd=directory, follow_symlinks=False)
+            try:
+                found = os.stat(name, dir_fd=directory, follow_symlinks=False)
+            except PermissionError:
+                # A directory that can be listed and not searched: an ordinary user's own guest made it so.
+                continue
             path = f"{prefix}{name}"
             yield path, directory, name, found
             if stat.S_ISDIR(found.st_mode) and depth < MAX_DEPTH:

@@ -43,7 +43,7 @@ def take(root: int, store: str, most: int) -> None:
                 stamp = os.stat(target)
                 files[path] = ["file", digest, stamp.st_size, stamp.st_ctime_ns, stamp.st_ino]
             else:
-                raise HostError("prefix", f"{path} is no file, directory or link", hint="the install command made it")
+                raise HostError("prefix", f"{path!r} is no file, directory or link", hint="the install command made it")
         text = json.dumps({"files": files, "digest": _digest(files)})
         replace(f"{staged}/{_MANIFEST}", text)
         os.rename(staged, store)
@@ -53,7 +53,7 @@ def _inside(path: str, link: str) -> str:
     """The link's target, if it stays inside of the prefix."""
     whole = link if link.startswith("/") else posixpath.join(PREFIX, posixpath.dirname(path), link)
     if not posixpath.normpath(whole).startswith(f"{PREFIX}/"):
-        raise HostError("prefix", f"{path} is a link to {link}, out of the prefix", hint="install without it")
+        raise HostError("prefix", f"{path!r} is a link to {link!r}, out of the prefix", hint="install without it")
     return link
 
 
