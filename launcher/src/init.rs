@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketType};
 use rustix::process::{set_parent_process_death_signal, Signal};
 
 use crate::failure::{Failure, Outcome, Step};
@@ -15,7 +14,7 @@ use crate::marks::Marks;
 use crate::messages::{receive, send, FromInit, FromMonitor};
 use crate::plan::{Plan, Stdio};
 use crate::sources::{self, Sources};
-use crate::{cgroup, confine, root, sys};
+use crate::{cgroup, confine, network, root, sys};
 
 /// How much later than the monitor the init enforces the wall clock itself, should the monitor hang.
 const SECOND_LOCK: Duration = Duration::from_secs(2);
@@ -54,9 +53,12 @@ fn begin(start: &Start<'_>) -> Outcome<Option<i32>> {
     let mut marks = Marks::new(start.began);
     marks.mark("init: born");
     // What needs no mapped ids runs while the monitor maps them.
-    let any = rustix::net::socket(AddressFamily::INET, SocketType::DGRAM, None).step("network.loopback")?;
-    sys::loopback_up(any.as_fd()).step("network.loopback")?;
-    drop(any);
+    let sockets = network::open(plan.network.as_ref())?;
+    if !sockets.is_empty() {
+        let fds: Vec<_> = sockets.iter().map(AsFd::as_fd).collect();
+        send(socket, &FromInit::Listening, &fds).step("network.listen")?;
+    }
+    drop(sockets);
     rustix::system::sethostname(plan.hostname.as_bytes()).step("hostname")?;
     let own = if start.sources.is_none() { Some(sources::open(plan)?) } else { None };
     let sources = start.sources.as_ref().or(own.as_ref()).map_or(&[][..], Vec::as_slice);

@@ -19,6 +19,7 @@ mod marks;
 mod mechanisms;
 mod messages;
 mod monitor;
+mod network;
 mod notify;
 mod plan;
 mod probe;

@@ -17,6 +17,8 @@ use crate::failure::Failure;
 /// From the init.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum FromInit {
+    /// The sockets of the plan's `network`, which ride along.
+    Listening,
     /// The root stands. Descriptors: the directory that `keep` takes from, the root, the terminal's master if any.
     Ready {
         landlock_abi: u32,
@@ -55,7 +57,7 @@ pub enum FromMonitor {
 
 pub fn send<M: Serialize>(socket: impl AsFd, message: &M, fds: &[BorrowedFd<'_>]) -> Result<(), Errno> {
     let bytes = serde_json::to_vec(message).map_err(|_| Errno::INVAL)?;
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(64))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     if !fds.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(fds)) {
         return Err(Errno::INVAL);
@@ -66,7 +68,7 @@ pub fn send<M: Serialize>(socket: impl AsFd, message: &M, fds: &[BorrowedFd<'_>]
 /// `Ok(None)`: the other end is gone.
 pub fn receive<M: DeserializeOwned>(socket: impl AsFd) -> Result<Option<(M, Vec<OwnedFd>)>, Errno> {
     let mut bytes = vec![0u8; 16 * 1024];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(64))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let read = loop {
         match recvmsg(&socket, &mut [IoSliceMut::new(&mut bytes)], &mut ancillary, RecvFlags::CMSG_CLOEXEC) {

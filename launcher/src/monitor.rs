@@ -228,6 +228,14 @@ impl<'a> Monitor<'a> {
                 let mechanisms = mechanisms(self.plan, landlock_abi, skipped);
                 self.reporter.say(&Report::Started { pid: self.pid, mechanisms: &mechanisms });
             }
+            FromInit::Listening => {
+                let sockets: Vec<OwnedFd> = fds.collect();
+                if let Err(errno) = self.reporter.give(&Report::Network { sockets: sockets.len() }, &sockets) {
+                    let message = std::io::Error::from(errno).to_string();
+                    self.failure = Some(Failure::new("network.hand_over", message));
+                }
+                self.marks.mark("network handed over");
+            }
             FromInit::Confined => {
                 self.listener = fds.next();
                 self.marks.mark("confined");

@@ -2,6 +2,8 @@
 //! `remit.plan.launch_plan` writes it, and both sides parse the same golden fixtures. Unknown keys are refused: a plan
 //! from a newer compiler must not be half obeyed.
 
+use std::net::Ipv4Addr;
+
 use serde::Deserialize;
 
 pub const VERSION: u32 = 1;
@@ -14,6 +16,9 @@ pub struct Plan {
     pub sandbox: String,
     pub identity: Identity,
     pub hostname: String,
+    /// A way out through the caller's broker; `None`: the loopback of its own and nothing else.
+    #[serde(default)]
+    pub network: Option<Network>,
     pub scratch: Scratch,
     pub root: Vec<RootOp>,
     pub landlock: Landlock,
@@ -38,6 +43,20 @@ pub struct Identity {
     pub host_uid: Option<u32>,
     pub host_gid: Option<u32>,
 }
+
+/// What is opened inside for the broker outside.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Network {
+    /// The sandbox's own address beside 127.0.0.1, and where its names are answered.
+    pub address: Ipv4Addr,
+    pub dns: bool,
+    /// TCP ports that the broker serves, on every address.
+    pub ports: Vec<u16>,
+}
+
+/// More could not be handed over at once.
+pub const MOST_PORTS: usize = 60;
 
 /// The one tmpfs that holds all that can be written (and the skeleton of the root), so that one cap covers it.
 #[derive(Debug, Deserialize)]
@@ -246,6 +265,11 @@ impl Plan {
         }
         if plan.identity.uid == 0 || plan.identity.host_uid == Some(0) || plan.identity.host_gid == Some(0) {
             return Err("identity: id 0 is never given to a sandbox".into());
+        }
+        if let Some(network) = &plan.network {
+            if network.ports.len() > MOST_PORTS || network.ports.contains(&0) {
+                return Err(format!("network.ports: at most {MOST_PORTS}, and none is 0"));
+            }
         }
         if plan.command.argv.is_empty() {
             return Err("command.argv is empty".into());

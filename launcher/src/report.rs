@@ -25,6 +25,10 @@ pub enum Report<'a> {
         #[serde(skip_serializing_if = "Option::is_none")]
         times: Option<u64>,
     },
+    /// The sockets of the plan's `network`, which ride along in the plan's order.
+    Network {
+        sockets: usize,
+    },
     /// A limit ended the sandbox, or refused something within it.
     Limit {
         limit: &'static str,
@@ -132,6 +136,27 @@ impl Reporter {
                 // The reader is gone: the monitor sees that on the same descriptor and ends the sandbox.
                 Err(_) => backlog.clear(),
             }
+        }
+    }
+
+    /// While the sandbox is being made: with descriptors, whole or not at all.
+    pub fn give(&self, report: &Report<'_>, fds: &[OwnedFd]) -> Result<(), Errno> {
+        self.flush(SendFlags::DONTWAIT);
+        // Nobody to take them, or one that does not read: nothing may wait for either.
+        let to = self.to.as_ref().filter(|_| !self.waits()).ok_or(Errno::NOTCONN)?;
+        let bytes = line(report);
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(64))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        let fds: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
+        if !ancillary.push(SendAncillaryMessage::ScmRights(&fds)) {
+            return Err(Errno::MSGSIZE);
+        }
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        let sent = sendmsg(to, &[IoSlice::new(&bytes)], &mut ancillary, flags)?;
+        if sent == bytes.len() {
+            Ok(())
+        } else {
+            Err(Errno::MSGSIZE)
         }
     }
 
