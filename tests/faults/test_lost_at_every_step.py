@@ -19,7 +19,7 @@ from tests.faults.conftest import alive, wait_until_dead
 pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("nothing_is_left")]
 
 MONITOR = (
-    "plan", "pipes", "cloned", "mapped", "cgroups made", "limited", "ready", "confined", "executed", "program ended",
+    "plan", "pipes", "cloned", "mapped", "cgroups made", "limited", "ready", "confined", "executed", "first output", "program ended",
     "tree dead", "handed over", "removed",
 )  # fmt: skip
 INIT = (
