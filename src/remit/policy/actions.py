@@ -41,6 +41,13 @@ class ResolveName(NamedTuple):
     name: str
 
 
+class ReachHost(NamedTuple):
+    """Connect to `port` of the host called `name`, whatever its address is."""
+
+    name: str
+    port: int
+
+
 class HttpRequest(NamedTuple):
     method: str
     host: str
@@ -68,7 +75,18 @@ class KeepFile(NamedTuple):
     size: int
 
 
-Action = Exec | OpenFile | Connect | ConnectUnix | ResolveName | HttpRequest | CallTool | UseCredential | KeepFile
+Action = (
+    Exec
+    | OpenFile
+    | Connect
+    | ConnectUnix
+    | ResolveName
+    | ReachHost
+    | HttpRequest
+    | CallTool
+    | UseCredential
+    | KeepFile
+)
 
 
 class Task(NamedTuple):

@@ -22,6 +22,7 @@ from remit.policy.actions import (
     HttpRequest,
     KeepFile,
     OpenFile,
+    ReachHost,
     ResolveName,
     Task,
     UseCredential,
@@ -152,6 +153,32 @@ def _resolve(remit: Remit, action: ResolveName, view: View) -> Decision:
     return _deny("network.allow", f"{name} is not granted: {_beyond(remit)}")
 
 
+def _reach(remit: Remit, action: ReachHost, view: View) -> Decision:
+    """Rules with methods or paths allow the connection, too; what is asked for on it is then decided one by one."""
+    name = destinations.name(action.name)
+    if name is None:
+        return _deny(_FAULT, f"{action.name!r} is no name of a host")
+    ports: set[int] = set()
+    for i, rule in enumerate(remit.network):
+        if not destinations.host_matches(rule.host, name):
+            continue
+        if action.port in rule.ports:
+            return _allow(f"network.allow[{i}]", f"{name} port {action.port} matches {rule.host}")
+        ports.update(rule.ports)
+    if ports:
+        listed = ", ".join(map(str, sorted(ports)))
+        return _deny("network.allow", f"{name} is granted on port {listed} and not on {action.port}")
+    return _deny("network.allow", f"{name} port {action.port} is not granted: {_beyond(remit)}")
+
+
+def inspected(remit: Remit, name: str, port: int) -> bool:
+    """Must what is said on such a connection be read? If no rule allows all of it."""
+    return not any(
+        destinations.host_matches(rule.host, name) and port in rule.ports and not rule.methods and not rule.paths
+        for rule in remit.network
+    )
+
+
 def _http(remit: Remit, action: HttpRequest, view: View) -> Decision:
     host, path = destinations.name(action.host), destinations.http_path(action.path)
     if host is None:
@@ -248,6 +275,7 @@ _RULES: dict[type[Any], Callable[[Remit, Any, View], Decision]] = {
     OpenFile: _open,
     Connect: _connect,
     ConnectUnix: _connect_unix,
+    ReachHost: _reach,
     ResolveName: _resolve,
     HttpRequest: _http,
     CallTool: _tool,

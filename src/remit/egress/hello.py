@@ -1,0 +1,67 @@
+"""The first bytes of a connection: TLS, HTTP or something else; and of TLS, the name that it asks for. OpenSSL itself reads
+the hello, so that records split anywhere and post-quantum sizes are its business. Pure."""
+
+from __future__ import annotations
+
+import re
+import ssl
+from typing import Any, NamedTuple
+
+LONGEST = 64 * 1024
+"""Bytes of a hello; the largest of today are under 3 KiB."""
+_HANDSHAKE = 0x16
+_METHOD = re.compile(rb"[A-Z]{3,10} ")
+
+
+class Hello(NamedTuple):
+    """`kind`: tls, http, other, or more (it can't be told yet). `name`: what TLS asks for, if it does."""
+
+    kind: str
+    name: str | None = None
+
+
+def read(data: bytes) -> Hello:
+    """What the connection begins with."""
+    if not data:
+        return Hello("more")
+    if data[0] == _HANDSHAKE:
+        return _tls(data) if data[1:2] in (b"", b"\x03") else Hello("other")
+    if _METHOD.match(data[:11]):
+        return Hello("http")
+    if len(data) < 4 and data.isalpha() and data.isupper():
+        return Hello("more")
+    return Hello("other")
+
+
+def _context() -> ssl.SSLContext:
+    """A server that gets as far as the name and then refuses; it has no certificate and never answers."""
+
+    def asked(connection: Any, name: str | None, _: ssl.SSLContext) -> int:
+        connection.asked = (name,)
+        return ssl.ALERT_DESCRIPTION_UNRECOGNIZED_NAME
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.MINIMUM_SUPPORTED
+    context.set_ciphers("ALL:@SECLEVEL=0")
+    context.sni_callback = asked  # type: ignore[assignment]
+    return context
+
+
+_READER = _context()
+
+
+def _tls(data: bytes) -> Hello:
+    incoming = ssl.MemoryBIO()
+    incoming.write(data)
+    connection: Any = _READER.wrap_bio(incoming, ssl.MemoryBIO(), server_side=True)
+    connection.asked = None
+    try:
+        connection.do_handshake()
+    except ssl.SSLWantReadError:
+        if connection.asked is None:
+            return Hello("more")
+    except (ssl.SSLError, ValueError):
+        # With a name seen this is our own refusal; without one, what OpenSSL can't read nobody should.
+        if connection.asked is None:
+            return Hello("other")
+    return Hello("tls", connection.asked[0] if connection.asked else None)
