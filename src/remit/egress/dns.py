@@ -1,5 +1,5 @@
-"""Answers to a program's questions for names: an allowed name has one synthetic address, every other is refused, and no
-question ever leaves the machine. Pure: a message in, a message and what was asked out. (dnspython reads and writes them.)"""
+"""Answers to a program's questions for names: an allowed name has one synthetic address, every other is refused, and
+no question ever leaves the machine. Pure: a message in, a message and what was asked out. (By dnspython.)"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The first bytes of a connection: TLS, HTTP or something else; and of TLS, the name that it asks for. OpenSSL itself reads
-the hello, so that records split anywhere and post-quantum sizes are its business. Pure."""
+"""The first bytes of a connection: TLS, HTTP or something else; and of TLS, the name that it asks for. OpenSSL itself
+reads the hello, so that records split anywhere and post-quantum sizes are its business. Pure."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _context() -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.MINIMUM_SUPPORTED
     context.set_ciphers("ALL:@SECLEVEL=0")
-    context.sni_callback = asked  # type: ignore[assignment]
+    context.sni_callback = asked
     return context
 
 

@@ -1,0 +1,242 @@
+"""HTTP/1.1 between a program and a server, read whole and written anew, so that both sides read one and the same thing.
+Every request is decided by its method, host and path. Pure: bytes in, what to send to whom out. (By h11.)"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import h11
+
+from remit.policy.actions import HttpRequest
+from remit.policy.decide import Decision
+
+_CLEARLY = ["send a request that is read in one way"]
+LONGEST_HEAD = 64 * 1024
+"""Bytes of a request's line and headers."""
+
+
+class ToUpstream(NamedTuple):
+    data: bytes
+
+
+class ToClient(NamedTuple):
+    data: bytes
+
+
+class Asked(NamedTuple):
+    """A request and its verdict."""
+
+    request: HttpRequest
+    decision: Decision
+
+
+class Switched(NamedTuple):
+    """From here on neither side speaks HTTP (WebSocket): bytes are carried as they are."""
+
+
+class Closed(NamedTuple):
+    """Nothing more will be said to either."""
+
+
+Step = ToUpstream | ToClient | Asked | Switched | Closed
+
+
+class Exchange:
+    """One connection of a program's. `host`, `port`: where it goes, which is what it asked for and nothing else.
+    `scheme`: http or https. `decide`: the verdict on a request."""
+
+    def __init__(self, host: str, port: int, scheme: str, decide: Callable[[HttpRequest], Decision]) -> None:
+        self.host, self.port, self.scheme = host, port, scheme
+        self._decide = decide
+        self._client = h11.Connection(h11.SERVER, max_incomplete_event_size=LONGEST_HEAD)
+        self._upstream = h11.Connection(h11.CLIENT, max_incomplete_event_size=LONGEST_HEAD)
+        self._head = b""
+        self._over = False
+
+    def from_client(self, data: bytes) -> Iterator[Step]:
+        """`data` empty: the program has closed its side."""
+        if self._over:
+            return
+        if folded(self._head + data) and self._client.their_state is h11.IDLE:
+            yield from self._refuse(400, "a header is folded over two lines, which servers read in two ways")
+            return
+        self._head = (self._head + data)[-LONGEST_HEAD:] if self._client.their_state is h11.IDLE else b""
+        try:
+            self._client.receive_data(data)
+            yield from self._requests()
+        except h11.RemoteProtocolError as error:
+            yield from self._refuse(error.error_status_hint, f"no HTTP/1.1 that is read in one way: {error}")
+
+    def from_upstream(self, data: bytes) -> Iterator[Step]:
+        """`data` empty: the server has closed its side."""
+        if self._over:
+            return
+        try:
+            self._upstream.receive_data(data)
+            while True:
+                event = self._upstream.next_event()
+                if event is h11.NEED_DATA or event is h11.PAUSED:
+                    break
+                if isinstance(event, h11.ConnectionClosed):
+                    self._over = True
+                    yield Closed()
+                    return
+                if isinstance(event, h11.InformationalResponse) and event.status_code == 101:
+                    yield ToClient(self._send_client(event))
+                    self._over = True
+                    yield Switched()
+                    rest, _ = self._upstream.trailing_data
+                    if rest:
+                        yield ToClient(rest)
+                    return
+                yield ToClient(self._send_client(event))
+                if isinstance(event, h11.EndOfMessage):
+                    yield from self._next()
+                    if self._over:
+                        return
+        except (h11.RemoteProtocolError, h11.LocalProtocolError):
+            # The server answers something that is no HTTP: what was said stands, the rest is cut.
+            self._over = True
+            yield Closed()
+
+    def _requests(self) -> Iterator[Step]:
+        while True:
+            event = self._client.next_event()
+            if event is h11.NEED_DATA or event is h11.PAUSED:
+                return
+            if isinstance(event, h11.ConnectionClosed):
+                self._over = True
+                yield Closed()
+                return
+            if isinstance(event, h11.Request):
+                self._head = b""
+                wrong = self._wrong(event)
+                if wrong is not None:
+                    yield from self._refuse(400, wrong)
+                    return
+                request = HttpRequest(event.method.decode(), self.host, self.port, self._path(event))
+                decision = self._decide(request)
+                yield Asked(request, decision)
+                if not decision.allowed:
+                    yield from self._deny(request, decision)
+                    return
+                event = h11.Request(method=event.method, target=self._target(event), headers=_end_to_end(event.headers))
+            out = self._upstream.send(event)
+            if out:
+                yield ToUpstream(out)
+
+    def _next(self) -> Iterator[Step]:
+        """One exchange is over: another may follow, if both sides keep the connection."""
+        states = {
+            self._client.our_state,
+            self._client.their_state,
+            self._upstream.our_state,
+            self._upstream.their_state,
+        }
+        if states == {h11.DONE}:
+            self._client.start_next_cycle()
+            self._upstream.start_next_cycle()
+            yield from self._requests()
+        elif h11.MUST_CLOSE in states or h11.CLOSED in states:
+            self._over = True
+            yield Closed()
+
+    def _send_client(self, event: Any) -> bytes:
+        if isinstance(event, h11.Response | h11.InformationalResponse):
+            made = type(event)
+            event = made(status_code=event.status_code, headers=list(event.headers), reason=event.reason)
+        return self._client.send(event) or b""
+
+    def _wrong(self, request: h11.Request) -> str | None:
+        """What makes a request one that must not be passed on, whatever the rules say."""
+        names = [name for name, _ in request.headers]
+        hosts = [value for name, value in request.headers if name == b"host"]
+        if request.method == b"CONNECT":
+            return "CONNECT asks a proxy, and there is none here: connect to the host itself"
+        if len(hosts) != 1:
+            return f"a request has one Host, not {len(hosts)}"
+        if not self._is_host(hosts[0]):
+            return f"Host says {hosts[0].decode('latin-1')!r} on a connection to {self.host}"
+        if (b"transfer-encoding" in names and b"content-length" in names) or names.count(b"content-length") > 1:
+            return "the length is said twice"
+        target = request.target
+        if target.startswith(b"/") or (target == b"*" and request.method == b"OPTIONS"):
+            return None
+        scheme, _, rest = target.partition(b"://")
+        authority = rest.partition(b"/")[0]
+        if scheme.lower() != self.scheme.encode() or not self._is_host(authority):
+            return f"it asks for {target.decode('latin-1')!r} on a connection to {self.host}"
+        return None
+
+    def _is_host(self, said: bytes) -> bool:
+        text = said.decode("latin-1").lower()
+        usual = {"http": 80, "https": 443}[self.scheme]
+        return text in {f"{self.host}:{self.port}"} | ({self.host} if self.port == usual else set())
+
+    def _target(self, request: h11.Request) -> bytes:
+        """In origin form, as servers want it."""
+        target = bytes(request.target)
+        if target.startswith(b"/") or target == b"*":
+            return target
+        return b"/" + target.partition(b"://")[2].partition(b"/")[2]
+
+    def _path(self, request: h11.Request) -> str:
+        return "/" if request.target == b"*" else self._target(request).decode("latin-1")
+
+    def _deny(self, request: HttpRequest, decision: Decision) -> Iterator[Step]:
+        body = {
+            "error": "refused by the remit",
+            "request": f"{request.method} {self.scheme}://{request.host}{request.path}",
+            "rule": decision.rule,
+            "reason": decision.reason,
+            "next_steps": ["do without it", f"or ask for a rule that allows it: {decision.rule} in the remit"],
+        }
+        yield from self._answer(403, body)
+
+    def _refuse(self, status: int, reason: str) -> Iterator[Step]:
+        body = {
+            "error": "refused by the broker",
+            "reason": reason,
+            "next_steps": _CLEARLY,
+        }
+        yield from self._answer(status, body)
+
+    def _answer(self, status: int, body: Mapping[str, object]) -> Iterator[Step]:
+        """An answer of the broker's own, if one can still be given; then the end."""
+        self._over = True
+        text = json.dumps(body).encode() + b"\n"
+        if self._client.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            headers = [
+                ("Content-Type", "application/json"),
+                ("Content-Length", str(len(text))),
+                ("Connection", "close"),
+            ]
+            lines = "".join(f"{name}: {value}\r\n" for name, value in headers)
+            reason = {400: "Bad Request", 403: "Forbidden"}.get(status, "Refused")
+            yield ToClient(f"HTTP/1.1 {status} {reason}\r\n{lines}\r\n".encode() + text)
+        yield Closed()
+
+
+def denial(what: str, decision: Decision) -> bytes:
+    """A whole answer for a connection that was refused before anything was asked on it."""
+    text = json.dumps(
+        {"error": "refused by the remit", "request": what, "rule": decision.rule, "reason": decision.reason,
+         "next_steps": ["do without it", "or ask for a rule that allows it: network.allow in the remit"]}
+    ).encode() + b"\n"  # fmt: skip
+    head = f"HTTP/1.1 403 Forbidden\r\nContent-Type: application/json\r\nContent-Length: {len(text)}\r\n"
+    return head.encode() + b"Connection: close\r\n\r\n" + text
+
+
+def folded(head: bytes) -> bool:
+    """Is a header continued on the next line (RFC 9112, 5.2: obsolete, to be refused)?"""
+    lines = head.partition(b"\r\n\r\n")[0]
+    return b"\n " in lines or b"\n\t" in lines
+
+
+_HOP = {b"proxy-authorization", b"proxy-connection", b"keep-alive", b"te"}
+
+
+def _end_to_end(headers: Any) -> list[tuple[bytes, bytes]]:
+    return [(name, value) for name, value in headers.raw_items() if name.lower() not in _HOP]
