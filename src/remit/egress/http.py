@@ -103,7 +103,7 @@ class Exchange:
 
     def _requests(self) -> Iterator[Step]:
         while True:
-            event = self._client.next_event()
+            event: Any = self._client.next_event()
             if event is h11.NEED_DATA or event is h11.PAUSED:
                 return
             if isinstance(event, h11.ConnectionClosed):

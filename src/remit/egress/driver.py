@@ -1,0 +1,258 @@
+"""The broker at work: a thread with one event loop, which serves the sockets that were opened inside the sandbox."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import struct
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from remit.egress import dns, hello
+from remit.egress.addresses import SYNTHETIC
+from remit.egress.dial import dial
+from remit.egress.exchange import exchange
+from remit.egress.http import denial
+from remit.egress.names import Names
+from remit.policy.actions import Connect, HttpRequest, ReachHost
+from remit.policy.decide import Decision, decide, inspected
+from remit.policy.model import Remit
+from remit.policy.view import View
+
+Tell = Callable[[Mapping[str, Any]], None]
+"""Hears of everything that was asked for, as data, from the broker's own thread."""
+Carry = Callable[[socket.socket, socket.socket], "asyncio.Future[tuple[int, int]]"]
+
+_MOST = 1024
+"""Connections at once."""
+_FIRST_BYTES_S = 30.0
+_SILENT_S = 0.25
+"""Protocols in which the server speaks first: after so long the program is not going to."""
+_WEB = (80, 443)
+
+
+class Broker:
+    """`sockets`: descriptors in the order of the plan: DNS by datagram and by stream, then one for each of `ports`."""
+
+    def __init__(
+        self, remit: Remit, view: View, ports: Sequence[int], sockets: Sequence[int], tell: Tell, carry: Carry
+    ) -> None:
+        self.remit, self.view, self.tell, self.carry = remit, view, tell, carry
+        self.names = Names()
+        opened = [socket.socket(fileno=fd) for fd in sockets]
+        self._datagrams, self._streams, *self._listeners = opened
+        self._ports = tuple(ports)
+        self._free = _MOST
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="remit-broker", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends every connection at once and waits until that is done."""
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._main.cancel)
+        self._thread.join(10)
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._main = self._loop.create_task(self._serve())
+        with contextlib.suppress(asyncio.CancelledError):
+            self._loop.run_until_complete(self._main)
+        rest = asyncio.all_tasks(self._loop)
+        for task in rest:
+            task.cancel()
+        self._loop.run_until_complete(asyncio.gather(*rest, return_exceptions=True))
+        for opened in (self._datagrams, self._streams, *self._listeners):
+            opened.close()
+        self._loop.close()
+
+    async def _serve(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._answer_datagrams())
+            group.create_task(self._accept(self._streams, self._answer_stream))
+            for port, listener in zip(self._ports, self._listeners, strict=True):
+                group.create_task(self._accept(listener, self._connection, port))
+
+    async def _accept(self, listener: socket.socket, serve: Callable[..., Any], *arguments: Any) -> None:
+        loop = asyncio.get_running_loop()
+        tasks: set[asyncio.Task[None]] = set()
+        while True:
+            connection, _ = await loop.sock_accept(listener)
+            if self._free <= 0:
+                reset(connection)
+                self._say("connection", {"reason": f"more than {_MOST} connections at once"}, "deny")
+                continue
+            task = asyncio.create_task(self._guarded(serve, connection, *arguments))
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
+
+    async def _guarded(self, serve: Callable[..., Any], connection: socket.socket, *arguments: Any) -> None:
+        """Whatever goes wrong with one connection is the end of that one alone, and never lets it pass."""
+        self._free -= 1
+        try:
+            await serve(connection, *arguments)
+        except (OSError, TimeoutError):
+            reset(connection)
+        except BaseException:
+            reset(connection)
+            raise
+        finally:
+            self._free += 1
+            connection.close()
+
+    async def _answer_datagrams(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                question, sender = await loop.sock_recvfrom(self._datagrams, 4096)
+                answer = self._answer(question)
+                if answer is not None:
+                    await loop.sock_sendto(self._datagrams, answer, sender)
+            except OSError:
+                continue
+
+    async def _answer_stream(self, connection: socket.socket) -> None:
+        """DNS by stream: each message behind its length (RFC 1035, 4.2.2)."""
+        loop = asyncio.get_running_loop()
+        while True:
+            (length,) = struct.unpack("!H", await _exactly(connection, 2))
+            answer = self._answer(await _exactly(connection, length))
+            if answer is None:
+                return
+            await loop.sock_sendall(connection, struct.pack("!H", len(answer)) + answer)
+
+    def _answer(self, question: bytes) -> bytes | None:
+        message, asked = dns.answer(question, self.remit, self.view, self.names)
+        if asked is not None:
+            said = {"name": asked.name, "kind": asked.kind}
+            self._say("resolve", said, asked.decision.verdict, asked.decision)
+        return message
+
+    async def _connection(self, connection: socket.socket, port: int) -> None:
+        connection.setblocking(False)
+        address = connection.getsockname()[0]
+        name = self.names.name(address)
+        decision = self._decide(name, address, port)
+        wait = _FIRST_BYTES_S if port in _WEB or not decision.allowed or self._read(name, port) else _SILENT_S
+        if not decision.allowed:
+            await self._turn_away(connection, name or address, port, decision)
+            return
+        found = await first_bytes(connection, wait)
+        target = name or address
+        if name is not None and found.kind == "tls" and found.name is not None and found.name.lower() != name:
+            reason = f"TLS asks for {found.name} on a connection to {name}"
+            self._refuse(connection, target, port, Decision("deny", decision.rule, reason))
+            return
+        if name is not None and self._read(name, port) and found.kind != "http":
+            reason = f"{name} has rules for methods or paths, and what is said to it can't be read"
+            self._refuse(connection, target, port, Decision("deny", decision.rule, reason))
+            return
+        dialled = await dial(target, port, self.remit)
+        if dialled.sock is None:
+            if dialled.denied:
+                decision = Decision("deny", "network.allow", f"{target}: {dialled.problem}")
+                await self._turn_away(connection, target, port, decision)
+            else:
+                self._say("connect", {"host": target, "port": port, "error": dialled.problem}, "allow", decision)
+                reset(connection)
+            return
+        self._say("connect", {"host": target, "port": port, "address": dialled.address}, "allow", decision)
+        with dialled.sock as upstream:
+            if name is not None and found.kind == "http":
+                await exchange(connection, upstream, name, port, self._request, self.carry)
+            else:
+                await self.carry(connection, upstream)
+
+    def _decide(self, name: str | None, address: str, port: int) -> Decision:
+        if name is not None:
+            return decide(self.remit, ReachHost(name, port), self.view)
+        decision = decide(self.remit, Connect(address, port), self.view)
+        if decision.allowed and decision.rule.startswith("builtin."):
+            return Decision("deny", "network.allow", f"port {port} of the sandbox itself is the broker's")
+        if not decision.allowed and address.startswith(str(SYNTHETIC.network_address)[:6]):
+            return Decision("deny", "network.allow", f"{address} stands for no name that was asked for here")
+        return decision
+
+    def _read(self, name: str | None, port: int) -> bool:
+        return name is not None and inspected(self.remit, name, port)
+
+    def _request(self, request: HttpRequest) -> Decision:
+        decision = decide(self.remit, request, self.view)
+        said = {"method": request.method, "host": request.host, "port": request.port, "path": request.path}
+        self._say("http", said, decision.verdict, decision)
+        return decision
+
+    async def _turn_away(self, connection: socket.socket, target: str, port: int, decision: Decision) -> None:
+        """Words for a program that speaks HTTP, a reset for any other; never a hang."""
+        found = await first_bytes(connection, _SILENT_S)
+        if found.kind == "http":
+            loop = asyncio.get_running_loop()
+            self._say("connect", {"host": target, "port": port}, "deny", decision)
+            connection.recv(hello.LONGEST)
+            await loop.sock_sendall(connection, denial(f"{target}:{port}", decision))
+            connection.shutdown(socket.SHUT_WR)
+            with contextlib.suppress(OSError, TimeoutError):
+                await asyncio.wait_for(loop.sock_recv(connection, hello.LONGEST), 1)
+            return
+        self._refuse(connection, target, port, decision)
+
+    def _refuse(self, connection: socket.socket, target: str, port: int, decision: Decision) -> None:
+        self._say("connect", {"host": target, "port": port}, "deny", decision)
+        reset(connection)
+
+    def _say(self, action: str, what: Mapping[str, Any], verdict: str, decision: Decision | None = None) -> None:
+        rule = {"rule": decision.rule, "reason": decision.reason} if decision else {"rule": "network.allow"}
+        self.tell({"event": "egress", "action": action, **what, "verdict": verdict, **rule})
+
+
+def reset(connection: socket.socket) -> None:
+    """Ends it so that the other side's next call fails at once."""
+    with contextlib.suppress(OSError):
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        connection.close()
+
+
+async def first_bytes(connection: socket.socket, seconds: float) -> hello.Hello:
+    """What the connection begins with, looked at and left where it is."""
+    seen = 0
+    try:
+        async with asyncio.timeout(seconds):
+            while True:
+                await _readable(connection)
+                data = connection.recv(hello.LONGEST, socket.MSG_PEEK)
+                found = hello.read(data)
+                if found.kind != "more" or len(data) <= seen:
+                    return found if found.kind != "more" else hello.Hello("other")
+                seen = len(data)
+                # Awake again when there is more than that.
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, seen + 1)
+    except TimeoutError:
+        return hello.Hello("other")
+    finally:
+        with contextlib.suppress(OSError):
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
+
+
+async def _readable(connection: socket.socket) -> None:
+    loop = asyncio.get_running_loop()
+    ready = loop.create_future()
+    loop.add_reader(connection.fileno(), lambda: ready.done() or ready.set_result(None))
+    try:
+        await ready
+    finally:
+        loop.remove_reader(connection.fileno())
+
+
+async def _exactly(connection: socket.socket, length: int) -> bytes:
+    loop = asyncio.get_running_loop()
+    data = b""
+    while len(data) < length:
+        piece = await loop.sock_recv(connection, length - len(data))
+        if not piece:
+            raise OSError("the other side closed")
+        data += piece
+    return data
