@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from remit import __version__
@@ -20,6 +20,7 @@ from remit.plan.template import Template
 from remit.policy.model import WORK, Effective, Remit
 from remit.sandbox import closure, host, inputs
 from remit.sandbox.closure.which import which
+from remit.sandbox.run import Broker, OpenNetwork
 
 
 class Prepared(NamedTuple):
@@ -234,6 +235,21 @@ def prepare(
         installing=installing,
     )
     return Prepared(effective, facts, template, compile_plan(remit, facts, template, request))
+
+
+def broker(prepared: Prepared) -> OpenNetwork | None:
+    """What serves the network of a plan that has one. Its parts are imported only then: they cost 100 ms."""
+    network = prepared.compiled.plan.network
+    if network is None:
+        return None
+
+    def open_network(sockets: Sequence[int], tell: Callable[[Mapping[str, Any]], None]) -> Broker:
+        from remit.egress.carry import carry
+        from remit.egress.driver import Broker as Driver
+
+        return Driver(prepared.effective.remit, prepared.compiled.view, network.ports, sockets, tell, carry)
+
+    return open_network
 
 
 def installed(

@@ -116,6 +116,7 @@ def run(options: argparse.Namespace) -> int:
         keeping(effective, prepared.compiled, destination),
         Listener(on_event, on_refusal),
         options.timings,
+        compose.broker(prepared),
     )
     from remit.sandbox.receipt import receipt
 

@@ -7,7 +7,7 @@ import contextlib
 import socket
 import struct
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 from remit.egress import dns, hello
@@ -23,7 +23,7 @@ from remit.policy.view import View
 
 Tell = Callable[[Mapping[str, Any]], None]
 """Hears of everything that was asked for, as data, from the broker's own thread."""
-Carry = Callable[[socket.socket, socket.socket], "asyncio.Future[tuple[int, int]]"]
+Carry = Callable[[socket.socket, socket.socket], Coroutine[Any, Any, tuple[int, int]]]
 
 _MOST = 1024
 """Connections at once."""
@@ -47,6 +47,10 @@ class Broker:
         self._free = _MOST
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="remit-broker", daemon=True)
+
+    def name(self, address: str) -> str | None:
+        """The name that an address inside stands for."""
+        return self.names.name(address)
 
     def start(self) -> None:
         self._thread.start()
@@ -84,7 +88,9 @@ class Broker:
             connection, _ = await loop.sock_accept(listener)
             if self._free <= 0:
                 reset(connection)
-                self._say("connection", {"reason": f"more than {_MOST} connections at once"}, "deny")
+                self._say(
+                    "connect", {"host": "", "port": 0, "reason": f"more than {_MOST} connections at once"}, "deny"
+                )
                 continue
             task = asyncio.create_task(self._guarded(serve, connection, *arguments))
             tasks.add(task)
@@ -163,7 +169,7 @@ class Broker:
         self._say("connect", {"host": target, "port": port, "address": dialled.address}, "allow", decision)
         with dialled.sock as upstream:
             if name is not None and found.kind == "http":
-                await exchange(connection, upstream, name, port, self._request, self.carry)
+                await exchange(connection, upstream, name, port, self._request)
             else:
                 await self.carry(connection, upstream)
 
@@ -240,7 +246,12 @@ async def first_bytes(connection: socket.socket, seconds: float) -> hello.Hello:
 async def _readable(connection: socket.socket) -> None:
     loop = asyncio.get_running_loop()
     ready = loop.create_future()
-    loop.add_reader(connection.fileno(), lambda: ready.done() or ready.set_result(None))
+
+    def wake() -> None:
+        if not ready.done():
+            ready.set_result(None)
+
+    loop.add_reader(connection.fileno(), wake)
     try:
         await ready
     finally:

@@ -6,13 +6,11 @@ import asyncio
 import socket
 from collections.abc import Callable, Iterator
 
-from remit.egress.http import Closed, Exchange, Step, Switched, ToClient, ToUpstream
+from remit.egress.http import Closed, Exchange, Step, ToClient, ToUpstream
 from remit.policy.actions import HttpRequest
 from remit.policy.decide import Decision
 
 _PIECE = 64 * 1024
-
-Carry = Callable[[socket.socket, socket.socket], "asyncio.Future[tuple[int, int]]"]
 
 
 async def exchange(
@@ -21,25 +19,19 @@ async def exchange(
     host: str,
     port: int,
     decide: Callable[[HttpRequest], Decision],
-    carry: Carry,
 ) -> None:
     """Until one side ends it. Raises OSError where a side is lost."""
     machine = Exchange(host, port, "http", decide)
     loop = asyncio.get_running_loop()
     over = asyncio.Event()
-    switched = False
 
     async def act(steps: Iterator[Step]) -> None:
-        nonlocal switched
         for step in steps:
             match step:
                 case ToUpstream(data):
                     await loop.sock_sendall(upstream, data)
                 case ToClient(data):
                     await loop.sock_sendall(client, data)
-                case Switched():
-                    switched = True
-                    over.set()
                 case Closed():
                     over.set()
 
@@ -58,8 +50,5 @@ async def exchange(
         await over.wait()
         for task in tasks:
             task.cancel()
-    if switched:
-        await carry(client, upstream)
-        return
     # The last words are on their way: an end, not a reset.
     client.shutdown(socket.SHUT_WR)

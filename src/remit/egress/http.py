@@ -32,15 +32,11 @@ class Asked(NamedTuple):
     decision: Decision
 
 
-class Switched(NamedTuple):
-    """From here on neither side speaks HTTP (WebSocket): bytes are carried as they are."""
-
-
 class Closed(NamedTuple):
     """Nothing more will be said to either."""
 
 
-Step = ToUpstream | ToClient | Asked | Switched | Closed
+Step = ToUpstream | ToClient | Asked | Closed
 
 
 class Exchange:
@@ -54,10 +50,15 @@ class Exchange:
         self._upstream = h11.Connection(h11.CLIENT, max_incomplete_event_size=LONGEST_HEAD)
         self._head = b""
         self._over = False
+        # Neither side speaks HTTP any more (WebSocket): bytes are carried as they are.
+        self._switched = False
 
     def from_client(self, data: bytes) -> Iterator[Step]:
         """`data` empty: the program has closed its side."""
         if self._over:
+            return
+        if self._switched:
+            yield ToUpstream(data) if data else Closed()
             return
         if folded(self._head + data) and self._client.their_state is h11.IDLE:
             yield from self._refuse(400, "a header is folded over two lines, which servers read in two ways")
@@ -73,6 +74,9 @@ class Exchange:
         """`data` empty: the server has closed its side."""
         if self._over:
             return
+        if self._switched:
+            yield ToClient(data) if data else Closed()
+            return
         try:
             self._upstream.receive_data(data)
             while True:
@@ -85,8 +89,7 @@ class Exchange:
                     return
                 if isinstance(event, h11.InformationalResponse) and event.status_code == 101:
                     yield ToClient(self._send_client(event))
-                    self._over = True
-                    yield Switched()
+                    self._switched = True
                     rest, _ = self._upstream.trailing_data
                     if rest:
                         yield ToClient(rest)

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from remit.errors import EXIT_NOT_FOUND, Denied
 from remit.plan import launch_plan as lp
+from remit.plan.egress import network
 from remit.plan.host import HostFacts, require
 from remit.plan.limits import cgroup, limits, rlimits, scratch
 from remit.plan.prefix import INSTALLING, PREFIX, Prefix
@@ -90,6 +91,8 @@ def compile(remit: Remit, host: HostFacts, template: Template, request: Request)
         stdio="tty" if request.tty else "pipe",
         keep="prefix" if request.installing else "work" if remit.state.keep else None,
         command=lp.Command(program, request.argv, _env(remit, template, request), request.cwd),
+        # Dependencies are installed without a network, from what the remit brings in.
+        network=None if request.installing else network(remit),
     )
     accepted = request.accept_tier if request.accept_tier and request.accept_tier != remit.least_tier else None
     return Compiled(plan, root.view(), tier, accepted)

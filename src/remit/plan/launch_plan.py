@@ -182,6 +182,14 @@ class Command(NamedTuple):
     cwd: str
 
 
+class Network(NamedTuple):
+    """What is opened inside for the broker outside. `address`: the sandbox's own, where its names are answered too."""
+
+    address: str
+    dns: bool
+    ports: tuple[int, ...]
+
+
 class LaunchPlan(NamedTuple):
     """`keep`: the scratch directory (work or prefix) that the launcher hands over at the end;
     it then waits. `stdio`: pipe or tty."""
@@ -199,6 +207,7 @@ class LaunchPlan(NamedTuple):
     stdio: str
     keep: str | None
     command: Command
+    network: Network | None = None
     version: int = VERSION
 
     def as_document(self) -> dict[str, Any]:
@@ -224,6 +233,8 @@ class LaunchPlan(NamedTuple):
             body["limits"] = Limits(**document["limits"])
             command = document["command"]
             body["command"] = Command(command["path"], tuple(command["argv"]), tuple(command["env"]), command["cwd"])
+            network = document.get("network")
+            body["network"] = network and Network(network["address"], network["dns"], tuple(network["ports"]))
             return cls(**body)
         except (KeyError, TypeError) as error:
             raise UsageError(f"launch plan: {error}") from error

@@ -10,6 +10,7 @@ import posixpath
 from collections.abc import Iterator, Mapping
 
 from remit.errors import UsageError
+from remit.plan import egress
 from remit.plan import launch_plan as lp
 from remit.plan.host import HostFacts
 from remit.plan.template import Template, TemplateFile
@@ -41,8 +42,6 @@ _FILES = {
     "/etc/group": "root:x:0:\nagent:x:1000:\nnogroup:x:65534:\n",
     "/etc/hosts": "127.0.0.1 localhost remit\n::1 localhost ip6-localhost ip6-loopback\n",
     "/etc/hostname": "remit\n",
-    "/etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\nservices: files\nprotocols: files\n",
-    "/etc/resolv.conf": "# The remit grants no network: no name is resolved.\n",
 }
 
 
@@ -71,7 +70,7 @@ class Root:
     ) -> Root:
         root = cls()
         root.places.append(Place("/", False, False, "builtin.skeleton", tree=False))
-        root._system(host, tty)
+        root._system(remit, host, tty)
         # Before what may lie below them: an environment in /tmp or in the home directory stays visible.
         root._writable(remit, host, home)
         root._closure(remit, template)
@@ -135,8 +134,8 @@ class Root:
             Place(file.inside, False, executable, rule if file.role != "data" else "builtin.data", tree=False)
         )
 
-    def _system(self, host: HostFacts, tty: bool) -> None:
-        for path, content in _FILES.items():
+    def _system(self, remit: Remit, host: HostFacts, tty: bool) -> None:
+        for path, content in (_FILES | egress.files(remit)).items():
             self._dirs(path)
             self.ops.append(lp.File(path, content))
             self.places.append(Place(path, False, False, "builtin.etc", tree=False))

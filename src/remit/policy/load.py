@@ -19,7 +19,6 @@ from remit.policy.model import Effective, Filesystem, Limits, Process, Remit, St
 from remit.policy.parts import Parts
 
 _LATER = {
-    "network.allow": ("egress", "network"),
     "tools.allow": ("the tool gateway", "tools"),
     "tools.ask": ("the tool gateway", "tools"),
     "tools.deny": ("the tool gateway", "tools"),

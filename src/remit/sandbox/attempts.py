@@ -7,10 +7,20 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from remit.policy.actions import Action, Connect, ConnectUnix, Exec, OpenFile
+from remit.plan.launch_plan import Network
+from remit.policy.actions import (
+    Action,
+    Connect,
+    ConnectUnix,
+    Exec,
+    HttpRequest,
+    OpenFile,
+    ReachHost,
+    ResolveName,
+)
 from remit.policy.decide import Decision, decide
 from remit.policy.model import Remit
 from remit.policy.view import View
@@ -39,7 +49,7 @@ class Attempt(NamedTuple):
     times: int | None = None
 
     def as_event(self) -> dict[str, Any]:
-        kind = {Exec: "exec", OpenFile: "open", Connect: "connect", ConnectUnix: "connect"}[type(self.action)]
+        kind = {Exec: "exec", OpenFile: "open"}.get(type(self.action), "connect")
         fields = {name: getattr(self.action, name) for name in self.action._fields}
         return {
             "event": "attempt",
@@ -71,6 +81,12 @@ class Attempt(NamedTuple):
                 what = f"connect to {address} port {port}"
             case ConnectUnix(path):
                 what = f"connect to the socket {path}"
+            case ResolveName(name):
+                what = f"look up {name}"
+            case ReachHost(name, port):
+                what = f"connect to {name} port {port}"
+            case HttpRequest(method, host, port, path):
+                what = f"{method} {host}:{port}{path}"
             case _:
                 what = str(self.action)
         return f"refused: {what}  ({self.decision.rule}: {self.decision.reason})"
@@ -87,15 +103,24 @@ def _secret(action: Action) -> bool:
 class Judge:
     """Turns the launcher's reports into attempts; remembers verdicts, since programs repeat themselves."""
 
-    def __init__(self, remit: Remit, view: View) -> None:
+    def __init__(self, remit: Remit, view: View, network: Network | None, name: Callable[[str], str | None]) -> None:
+        """`name`: what an address inside stands for, where there is a broker."""
         self.remit = remit
         self.view = view
+        self._network = network
+        self._name = name
         self._known: dict[tuple[type, Action], Decision] = {}
 
     def attempt(self, report: Mapping[str, Any]) -> Attempt | None:
         action = _action(report)
         if action is None:
             return None
+        if isinstance(action, Connect) and self._network is not None:
+            if (action.address, action.port) == (self._network.address, 53):
+                # Asking for a name: the broker says which, and its verdict.
+                return None
+            if (name := self._name(action.address)) is not None:
+                action = ReachHost(name, action.port)
         decision = self._known.get((type(action), action))
         if decision is None:
             decision = decide(self.remit, action, self.view)
@@ -110,8 +135,30 @@ class Judge:
             name = os.path.basename(action.path)
             decision = Decision("deny", "process.exec", f"{name} is not among what process.exec grants")
         raw = report.get("raw") or f"{report.get('address')}:{report.get('port')}"
-        notable = decision.verdict == "deny" and _notable(action, found)
+        notable = decision.verdict == "deny" and _notable(action, found) and not self._served(action)
         return Attempt(action, raw, found, report["pid"], decision, notable, report.get("times"))
+
+    def _served(self, action: Action) -> bool:
+        """Will the broker, which decides for itself, say it?"""
+        served = self._network.ports if self._network is not None else ()
+        return isinstance(action, Connect | ReachHost) and action.port in served
+
+
+def of_broker(event: Mapping[str, Any]) -> Attempt | None:
+    """A refusal of the broker's, which is a fact and no prediction; None if it was none."""
+    if event["verdict"] != "deny":
+        return None
+    what: Action
+    match event["action"]:
+        case "resolve":
+            what = ResolveName(event["name"])
+        case "http":
+            what = HttpRequest(event["method"], event["host"], event["port"], event["path"])
+        case "connect":
+            what = ReachHost(event["host"], event["port"])
+        case _:
+            what = ReachHost(event.get("host", "anywhere"), event.get("port", 0))
+    return Attempt(what, "", True, 0, Decision("deny", event["rule"], event.get("reason", "")), True)
 
 
 def _action(report: Mapping[str, Any]) -> Action | None:

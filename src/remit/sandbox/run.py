@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from remit.errors import EXIT_SETUP, SetupError
 from remit.plan.compile import Compiled
@@ -15,7 +16,7 @@ from remit.sandbox import launcher
 from remit.sandbox.sweep import sweep
 
 if TYPE_CHECKING:
-    from remit.sandbox.attempts import Attempt, Judge
+    from remit.sandbox.attempts import Attempt
     from remit.sandbox.keep import Kept, NotKept
 
 _MAX_SUBJECTS = 10_000
@@ -54,8 +55,29 @@ class Listener(NamedTuple):
     refusal: Callable[[Attempt], None]
 
 
-def run(effective: Effective, compiled: Compiled, take: Take, listener: Listener, timings: bool) -> Outcome:
-    """Raises `SetupError` if the envelope could not be built: nothing ran then."""
+class Broker(Protocol):
+    """Serves the network of one sandbox from outside until it is stopped."""
+
+    def start(self) -> None: ...
+    def stop(self) -> None: ...
+    def name(self, address: str) -> str | None:
+        """The name that an address inside stands for."""
+        ...
+
+
+OpenNetwork = Callable[[Sequence[int], Callable[[Mapping[str, Any]], None]], Broker]
+"""Gets the descriptors that were opened inside, which are its own from then on, and whom to tell of what is asked for."""
+
+
+def run(
+    effective: Effective,
+    compiled: Compiled,
+    take: Take,
+    listener: Listener,
+    timings: bool,
+    open_network: OpenNetwork | None = None,
+) -> Outcome:
+    """`open_network`: the broker of a plan that has a network; without one such a plan is not started. Raises `SetupError` if the envelope could not be built: nothing ran then."""
     outcome = Outcome()
     # From before the launcher exists, so that none is lost. Ctrl-C reaches the launcher by itself (a handler, not
     # SIG_IGN: that would be inherited); the others are passed on. This side stays to write the receipt.
@@ -67,7 +89,10 @@ def run(effective: Effective, compiled: Compiled, take: Take, listener: Listener
         else:
             running.command("signal", signal=number)
 
+    if compiled.plan.network is not None and open_network is None:
+        raise SetupError("network", "the plan has a network and nobody to serve it")
     running: launcher.Running | None = None
+    serving = _Serving(effective, compiled, take, listener, outcome, open_network)
     terminal = _terminal(compiled)
     handlers = {number: signal.signal(number, pass_on) for number in (signal.SIGTERM, signal.SIGHUP)}
     handlers[signal.SIGINT] = signal.signal(signal.SIGINT, lambda *_: None)
@@ -75,10 +100,11 @@ def run(effective: Effective, compiled: Compiled, take: Take, listener: Listener
         running = launcher.start(compiled.plan, timings=timings)
         for number in early:
             running.command("signal", signal=number)
-        failure, code = _serve(effective, compiled, running, take, listener, outcome)
+        failure, code = serving.serve(running)
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
+        serving.stop()
         if running is not None:
             # Closing ends the sandbox, if something went wrong on this side before it was over.
             running.close()
@@ -124,26 +150,51 @@ def _lost(code: int) -> SetupError:
     return SetupError("launcher", message, hint=hint)
 
 
-def _serve(
-    effective: Effective,
-    compiled: Compiled,
-    running: launcher.Running,
-    take: Take,
-    listener: Listener,
-    outcome: Outcome,
-) -> tuple[Mapping[str, Any] | None, int]:
-    """Until the launcher has said its last word. The failure of set-up if there was one, and the launcher's status."""
-    # While the sandbox is being made: these cost as much to import as that takes.
-    from remit.sandbox.attempts import Judge
+class _Serving:
+    """What happens between the launcher's first word and its last."""
 
-    judge = Judge(effective.remit, compiled.view)
-    seen: set[str] = set()
-    failure: Mapping[str, Any] | None = None
-    for event in running.events():
-        kind = event["event"]
-        if kind == "attempt":
-            _judge(judge, event, outcome, listener, seen)
-            continue
+    def __init__(
+        self,
+        effective: Effective,
+        compiled: Compiled,
+        take: Take,
+        listener: Listener,
+        outcome: Outcome,
+        open_network: OpenNetwork | None,
+    ) -> None:
+        self._effective, self._compiled = effective, compiled
+        self._take, self._listener, self._outcome = take, listener, outcome
+        self._open_network = open_network
+        self._broker: Broker | None = None
+        self._seen: set[str] = set()
+        # The broker speaks from a thread of its own.
+        self._lock: AbstractContextManager[Any] = nullcontext()
+
+    def serve(self, running: launcher.Running) -> tuple[Mapping[str, Any] | None, int]:
+        """Until the launcher has said its last word. The failure of set-up if there was one, and its status."""
+        # While the sandbox is being made: these cost as much to import as that takes.
+        from remit.sandbox.attempts import Judge
+
+        judge = Judge(self._effective.remit, self._compiled.view, self._compiled.plan.network, self._name)
+        failure: Mapping[str, Any] | None = None
+        for event in running.events():
+            kind = event["event"]
+            if kind == "attempt":
+                attempt = judge.attempt(event)
+                if attempt is not None:
+                    self._note(attempt)
+                continue
+            if kind == "network":
+                self._open(running)
+                continue
+            with self._lock:
+                failure = self._heard(running, kind, event, failure)
+        return failure, running.wait()
+
+    def _heard(
+        self, running: launcher.Running, kind: str, event: Mapping[str, Any], failure: Mapping[str, Any] | None
+    ) -> Mapping[str, Any] | None:
+        outcome = self._outcome
         if kind == "failed":
             failure = failure or event
         elif kind == "started":
@@ -153,32 +204,60 @@ def _serve(
             outcome.signal = event["signal"]
             outcome.usage = event["usage"]
             if running.received:
-                _hand_over(running, take, outcome)
+                _hand_over(running, self._take, outcome)
         elif kind == "removed":
             outcome.removed = {k: v for k, v in event.items() if k != "event"}
-        listener.event(event)
-    return failure, running.wait()
+        self._listener.event(event)
+        return failure
 
+    def _open(self, running: launcher.Running) -> None:
+        assert self._open_network is not None
+        import threading
 
-def _judge(judge: Judge, event: Mapping[str, Any], outcome: Outcome, listener: Listener, seen: set[str]) -> None:
-    attempt = judge.attempt(event)
-    if attempt is None:
-        return
-    outcome.attempts += attempt.times or 1
-    said = attempt.as_event()
-    listener.event(said)
-    if not attempt.notable:
-        return
-    if attempt.times is not None or attempt.subject() in seen:
-        return
-    outcome.refusals_in_all += 1
-    if len(seen) >= _MAX_SUBJECTS:
-        # A program that refuses to repeat itself fills memory and terminals; it is counted and no more.
-        return
-    seen.add(attempt.subject())
-    if len(outcome.refusals) < _MAX_REFUSALS:
-        outcome.refusals.append({k: v for k, v in said.items() if k not in ("event", "predicted", "times")})
-    listener.refusal(attempt)
+        self._lock = threading.Lock()
+        sockets = list(running.received)
+        running.received.clear()
+        self._broker = self._open_network(sockets, self._asked)
+        self._broker.start()
+
+    def stop(self) -> None:
+        if self._broker is not None:
+            self._broker.stop()
+
+    def _name(self, address: str) -> str | None:
+        return self._broker.name(address) if self._broker is not None else None
+
+    def _asked(self, event: Mapping[str, Any]) -> None:
+        """From the broker's thread: what was asked for, and its verdict."""
+        from remit.sandbox.attempts import of_broker
+
+        with self._lock:
+            self._outcome.attempts += 1
+            self._listener.event(event)
+            refused = of_broker(event)
+            if refused is not None:
+                self._refused(refused, event)
+
+    def _note(self, attempt: Attempt) -> None:
+        with self._lock:
+            self._outcome.attempts += attempt.times or 1
+            said = attempt.as_event()
+            self._listener.event(said)
+            if attempt.notable and attempt.times is None:
+                self._refused(attempt, said)
+
+    def _refused(self, attempt: Attempt, said: Mapping[str, Any]) -> None:
+        if attempt.subject() in self._seen:
+            return
+        outcome = self._outcome
+        outcome.refusals_in_all += 1
+        if len(self._seen) >= _MAX_SUBJECTS:
+            # A program that refuses to repeat itself fills memory and terminals; it is counted and no more.
+            return
+        self._seen.add(attempt.subject())
+        if len(outcome.refusals) < _MAX_REFUSALS:
+            outcome.refusals.append({k: v for k, v in said.items() if k not in ("event", "predicted", "times")})
+        self._listener.refusal(attempt)
 
 
 def keeping(effective: Effective, compiled: Compiled, destination: str) -> Take:

@@ -1,0 +1,41 @@
+"""What the launcher opens inside for the broker, and what the sandbox's files say of names. Pure."""
+
+from __future__ import annotations
+
+from remit.errors import HostError
+from remit.plan import launch_plan as lp
+from remit.policy.model import Remit
+
+ADDRESS = "198.18.0.1"
+"""The sandbox's own, of the range for benchmarks (RFC 2544), which is nobody's."""
+MOST_PORTS = 60
+"""Descriptors that the launcher can hand over at once."""
+
+
+def network(remit: Remit) -> lp.Network | None:
+    """None where nothing is granted: then there is no way out at all. Raises `HostError` for more ports than can be
+    served."""
+    ports = tuple(sorted({port for rule in remit.network for port in rule.ports}))
+    if not ports:
+        return None
+    if len(ports) > MOST_PORTS:
+        message = f"network.allow names {len(ports)} ports; at most {MOST_PORTS} can be served"
+        raise HostError("network", message, hint="name fewer")
+    return lp.Network(ADDRESS, True, ports)
+
+
+def files(remit: Remit) -> dict[str, str]:
+    """Where names are looked up, by every C library and by those that read the files themselves (Go, musl, Java)."""
+    if not remit.network:
+        return {
+            "/etc/nsswitch.conf": _nsswitch("files"),
+            "/etc/resolv.conf": "# The remit grants no network: no name is resolved.\n",
+        }
+    return {
+        "/etc/nsswitch.conf": _nsswitch("files dns"),
+        "/etc/resolv.conf": f"nameserver {ADDRESS}\noptions timeout:2 attempts:1\n",
+    }
+
+
+def _nsswitch(hosts: str) -> str:
+    return f"passwd: files\ngroup: files\nhosts: {hosts}\nservices: files\nprotocols: files\n"
