@@ -107,3 +107,27 @@ def test_a_destination_that_fails_half_way_is_told_with_what_was_placed(python, 
     held = python("open('a.txt','w').write('1'); open('b.txt','w').write('1')", "state: {keep: ['*.txt']}\n")
     assert [k["path"] for k in held.receipt["kept"]] == ["a.txt"]
     assert "b.txt" in held.receipt["keep_error"]
+
+
+@pytest.mark.parametrize("kind", ["file", "folder"])
+def test_a_link_in_a_checkout_does_not_lead_the_set_up_out(run, tmp_path, kind):
+    """An input meant to appear below a folder that the checkout made a link: nothing is made where it leads."""
+    (tmp_path / "repo").mkdir()
+    (tmp_path / "victim").mkdir(mode=0o777)
+    (tmp_path / "victim").chmod(0o777)
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/a").write_text("input")
+    source = "./in/a" if kind == "file" else "./in"
+    remit = (
+        "extends: shell-with-git\n"
+        f"filesystem: {{work: {{from: ./repo}}, read: [{{from: {source}, to: /workspace/docs/x/y}}]}}\n"
+    )
+    command = ["sh", "-c", "cat /workspace/docs/x/y /workspace/docs/x/y/a 2>/dev/null; true"]
+    (tmp_path / "repo/docs").symlink_to(tmp_path / "victim")
+    held = run(remit, command)
+    assert (held.code, os.listdir(tmp_path / "victim")) == (125, [])
+    assert "root.place" in held.err
+    # The twin: a folder of that name.
+    (tmp_path / "repo/docs").unlink()
+    (tmp_path / "repo/docs").mkdir()
+    assert run(remit, command).out == "input"
