@@ -171,7 +171,7 @@ impl Builder<'_> {
             // Later: they may not exist yet.
             (RootOp::CgroupView { .. }, _) => Ok(()),
             (op @ (RootOp::Bind { .. } | RootOp::Overlay { .. }), None) => {
-                Err(Errno::BADF).at("root.bind", op.target().unwrap_or_default())
+                Err(Errno::BADF).at("root.bind", op.target())
             }
         }
     }
