@@ -22,10 +22,26 @@ pytestmark = pytest.mark.kernel
 _CLASSES = Path(__file__).parents[2] / "launcher/seccomp/every-call.txt"
 _SKIPPED = ("exit", "exit_group", "fork", "vfork", "rt_sigreturn", "pause", "sync")
 """They don't come back, come back twice, or make the host write."""
-_OUTSIDE = (
-    "ptrace process_vm_readv kcmp keyctl add_key request_key userfaultfd open_tree fsopen fspick pidfd_getfd move_pages "
-    "adjtimex clone3 io_uring_setup io_uring_enter io_setup memfd_create"
-).split()
+_OUTSIDE = [
+    "ptrace",
+    "process_vm_readv",
+    "kcmp",
+    "keyctl",
+    "add_key",
+    "request_key",
+    "userfaultfd",
+    "open_tree",
+    "fsopen",
+    "fspick",
+    "pidfd_getfd",
+    "move_pages",
+    "adjtimex",
+    "clone3",
+    "io_uring_setup",
+    "io_uring_enter",
+    "io_setup",
+    "memfd_create",
+]
 """With these arguments nothing comes of them anywhere."""
 
 _PROBE = """
