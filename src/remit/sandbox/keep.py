@@ -22,6 +22,8 @@ from remit.policy.view import View
 
 _CHUNK = 1024 * 1024
 MAX_DEPTH = 128
+_UNREADABLE = (errno.EACCES, errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO)
+"""What a name answers that may not be read, or is something else than it was when it was looked at."""
 
 
 class Kept(NamedTuple):
@@ -84,7 +86,7 @@ def keep(root: int, remit: Remit, view: View, destination: str) -> Taken:
             try:
                 size, digest = copy_file(directory, name, temporary, budget, bool(found.st_mode & 0o100))
             except OSError as error:
-                if error.errno not in (errno.EACCES, errno.ENOENT, errno.ELOOP, errno.EFBIG):
+                if error.errno not in (*_UNREADABLE, errno.EFBIG):
                     raise
                 refused.append(NotKept(path, "state.keep", f"{path} can't be read: {error.strerror}"))
                 continue
@@ -119,14 +121,20 @@ def walk(root: int) -> Iterator[tuple[str, int, str, os.stat_result]]:
 
     def descend(directory: int, prefix: str, depth: int) -> Iterator[tuple[str, int, str, os.stat_result]]:
         for name in sorted(os.listdir(directory)):
-            found = os.stat(name, dir_fd=directory, follow_symlinks=False)
+            try:
+                found = os.stat(name, dir_fd=directory, follow_symlinks=False)
+            except FileNotFoundError:
+                # Gone since it was listed: another process still has this tree.
+                continue
             path = f"{prefix}{name}"
             yield path, directory, name, found
             if stat.S_ISDIR(found.st_mode) and depth < MAX_DEPTH:
                 flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
                 try:
                     below = os.open(name, flags, dir_fd=directory)
-                except PermissionError:
+                except OSError as error:
+                    if error.errno not in _UNREADABLE:
+                        raise
                     # Its own entry was named; what is below it can't be.
                     continue
                 try:
@@ -156,6 +164,10 @@ def copy_file(directory: int, name: str, to: str, most: int, executable: bool) -
                 while view:
                     view = view[os.write(target, view) :]
             os.fsync(target)
+        except BaseException:
+            # The name is free again for the next one.
+            os.unlink(to)
+            raise
         finally:
             os.close(target)
     finally:
