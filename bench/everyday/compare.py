@@ -27,7 +27,7 @@ class Result(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """`state`: same, different, absent (a tool is not on this machine), broken (the bare run is not as the case says)."""
+    """`state`: same, different, absent (a tool is not on this machine), broken (not what the case says, bare)."""
 
     case: Case
     state: str

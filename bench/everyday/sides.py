@@ -50,7 +50,7 @@ def _inside(case: Case, folder: Path) -> Result:
     kept.mkdir()
     remit.write_text(yaml.safe_dump(document(case), allow_unicode=True))
     command = [sys.executable, "-m", "remit.cli.main", "run", "-q", "--accept-tier", "partial", "--remit", str(remit)]
-    command += ["--keep-to", str(kept), "--receipt", str(receipt), "--", *case.argv]
+    command += ["--receipt", str(receipt), *(["--keep-to", str(kept)] if case.keep else []), "--", *case.argv]
     code, out, err = _execute(command, folder, os.environ, case.stdin)
     return Result(code, out, err, _files(kept, case.keep), _places(folder), _said(receipt))
 
