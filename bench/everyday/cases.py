@@ -5,7 +5,7 @@ file and name; and a normaliser without a reason is a mistake.
 |---|---|
 | `name` | unique |
 | `argv`, `sh`, `bash` or `python` | the command: its words, or a script for `sh -c`, `bash -c`, `python3 -c` |
-| `fill` | so many further words after `argv` |
+| `fill` | so many further words, of 100 letters, after `argv` |
 | `base` | the built-in base (default: the file's) |
 | `exec` | programs beyond the base's; a needed program that the host lacks sets the case apart |
 | `needs` | programs of the base that the case can't do without |
@@ -19,6 +19,7 @@ file and name; and a normaliser without a reason is a mistake.
 | `keep` | patterns of files that are compared too |
 | `normalise` | `match` (a regular expression), `with`, `why`: what must differ, made the same on both sides |
 | `known` | why it differs; it is counted all the same |
+| `intended` | why the inside refuses what it refuses on purpose; counted apart, and a mistake once nothing differs |
 """
 
 from __future__ import annotations
@@ -61,6 +62,7 @@ class Case(NamedTuple):
     keep: tuple[str, ...] = ()
     normalise: tuple[Rule, ...] = ()
     known: str = ""
+    intended: str = ""
 
 
 class BadCase(ValueError):
@@ -101,7 +103,7 @@ def _case(raw: Mapping[str, Any], group: str, base: str | None) -> Case:
     return Case(
         name=raw["name"],
         group=group,
-        argv=argv + ("x",) * raw.get("fill", 0),
+        argv=argv + ("x" * 100,) * raw.get("fill", 0),
         base=raw.get("base") or base or "",
         exec=tuple(raw.get("exec", ())),
         needs=(*raw.get("needs", ()), argv[0]),
@@ -115,6 +117,7 @@ def _case(raw: Mapping[str, Any], group: str, base: str | None) -> Case:
         keep=tuple(raw.get("keep", ())),
         normalise=tuple(_rule(rule) for rule in raw.get("normalise", ())),
         known=raw.get("known", ""),
+        intended=raw.get("intended", ""),
     )
 
 

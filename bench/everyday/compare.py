@@ -27,7 +27,8 @@ class Result(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """`state`: same, different, absent (a tool is not on this machine), broken (not what the case says, bare)."""
+    """`state`: same; different; intended (refused on purpose, says the case); absent (a tool is not on this machine);
+    broken (one side is not what the case says of it)."""
 
     case: Case
     state: str
@@ -41,6 +42,12 @@ def judge(case: Case, bare: Result, inside: Result) -> Outcome:
     if bare.exit != case.exit:
         return Outcome(case, "broken", (f"the bare run ended with {bare.exit}, not {case.exit}",), bare, inside)
     differs = differences(bare, inside, case.normalise)
+    if case.intended:
+        if differs:
+            return Outcome(case, "intended", differs, bare, inside)
+        return Outcome(case, "broken", ("it is said to be refused on purpose, and nothing differs",), bare, inside)
+    if case.known and not differs:
+        return Outcome(case, "broken", ("it is said to differ, and nothing does",), bare, inside)
     return Outcome(case, "different" if differs else "same", differs, bare, inside)
 
 
@@ -71,7 +78,7 @@ def normal(raw: bytes, places: Mapping[str, str], rules: Sequence[Rule]) -> str:
 
 
 def rate(outcomes: Sequence[Outcome]) -> float:
-    """Of the cases that ran on both sides, how many differ. With none there is no rate to be proud of: 1."""
+    """Of the cases that ran on both sides and are not to be refused, how many differ. With none: 1, not a green 0."""
     ran = [outcome for outcome in outcomes if outcome.state in ("same", "different")]
     return sum(outcome.state == "different" for outcome in ran) / len(ran) if ran else 1.0
 

@@ -12,7 +12,8 @@ from rich.text import Text
 
 from everyday.compare import TARGET, Outcome, Result, passes, rate
 
-_STATES = ("same", "different", "broken", "absent")
+_STATES = ("same", "different", "intended", "broken", "absent")
+_COLUMNS = ("same", "different", "refused on purpose", "broken", "not on this machine")
 _SHOWN = 1500
 
 
@@ -29,7 +30,7 @@ def as_json(outcomes: Sequence[Outcome]) -> dict[str, Any]:
                 "state": outcome.state,
                 "differs": outcome.differs,
                 "absent": outcome.absent,
-                "known": outcome.case.known,
+                "why": outcome.case.known or outcome.case.intended,
                 "normalised": [rule.why for rule in outcome.case.normalise],
                 **({} if outcome.state == "same" else {"bare": _side(outcome.bare), "inside": _side(outcome.inside)}),
             }
@@ -51,9 +52,9 @@ def _side(result: Result | None) -> dict[str, Any] | None:
 
 def show(outcomes: Sequence[Outcome], console: Console) -> None:
     for outcome in outcomes:
-        if outcome.state in ("different", "broken"):
+        if outcome.state in ("different", "intended", "broken"):
             _difference(outcome, console)
-    groups = Table("group", "cases", "same", "different", "broken", "not on this machine", title="everyday commands")
+    groups = Table("group", "cases", *_COLUMNS, title="everyday commands")
     for name in dict.fromkeys(outcome.case.group for outcome in outcomes):
         groups.add_row(name, *_numbers([outcome for outcome in outcomes if outcome.case.group == name]))
     groups.add_section()
@@ -63,7 +64,11 @@ def show(outcomes: Sequence[Outcome], console: Console) -> None:
         if outcome.state == "absent":
             console.print(Text(f"not on this machine: {outcome.case.name} ({', '.join(outcome.absent)})"))
     verdict = "passes" if passes(outcomes) else "FAILS"
-    console.print(Text(f"differs inside: {rate(outcomes):.2%} of what ran; target <= {TARGET:.0%}: {verdict}"))
+    console.print(
+        Text(
+            f"differs inside: {rate(outcomes):.2%} of what is not refused on purpose; target <= {TARGET:.0%}: {verdict}"
+        )
+    )
 
 
 def _numbers(outcomes: Sequence[Outcome]) -> list[str]:
@@ -74,8 +79,8 @@ def _numbers(outcomes: Sequence[Outcome]) -> list[str]:
 def _difference(outcome: Outcome, console: Console) -> None:
     console.rule(Text(f"{outcome.case.group}: {outcome.case.name}: {outcome.state}"), align="left")
     console.print(Text("\n".join(outcome.differs)))
-    if outcome.case.known:
-        console.print(Text(f"known: {outcome.case.known}"))
+    if outcome.case.known or outcome.case.intended:
+        console.print(Text(f"why: {outcome.case.known or outcome.case.intended}"))
     for label, result in (("bare", outcome.bare), ("inside", outcome.inside)):
         if result is not None:
             console.print(Text(f"--- {label}: exit {result.exit}\n{_tail(result.stdout)}{_tail(result.stderr)}"))
