@@ -162,3 +162,18 @@ def test_a_library_that_reads_data_by_name_has_it(build: Builder) -> None:
         pytest.skip("libmagic keeps its data elsewhere")
     assert leads_to(build("file"), magic) == os.path.realpath(magic)
     assert leads_to(build("true"), magic) is None
+
+
+def test_rustup_is_not_started_inside_but_what_it_chooses(build: Builder) -> None:
+    rustc = _need("rustc")
+    rustup = Path(os.path.realpath(rustc)).with_name("rustup")
+    if not rustup.exists():
+        pytest.skip("rustc is not rustup's")
+    done = subprocess.run([rustup, "which", "rustc"], check=False, capture_output=True, text=True, cwd="/")
+    if done.returncode:
+        pytest.skip("rustup has no toolchain")
+    chosen = os.path.realpath(done.stdout.strip())
+    made = build("rustc", path=f"{os.path.dirname(rustc)}:{inside.PATH}", env=dict(os.environ))
+    assert os.path.realpath(made.programs["rustc"]) == chosen
+    assert role(made, str(rustup)) is None
+    assert tree_of(made, str(Path(chosen).parent.parent / "lib/rustlib"))
