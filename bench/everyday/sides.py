@@ -26,6 +26,10 @@ _MANAGERS = {"PYENV_ROOT": "~/.pyenv", "RUSTUP_HOME": "~/.rustup", "CARGO_HOME":
 """Version managers look below HOME, which the bare run has of its own: told where they are, the same tools start."""
 
 
+class SetupFailed(RuntimeError):
+    """A case's `setup` did not succeed on this machine."""
+
+
 def run(case: Case) -> Outcome:
     absent = [name for name in (*case.needs, *case.exec) if not name.endswith("?") and not shutil.which(name)]
     absent += [path for path in case.paths if not os.path.exists(path)]
@@ -35,7 +39,10 @@ def run(case: Case) -> Outcome:
         tempfile.TemporaryDirectory(prefix="everyday-") as bare,
         tempfile.TemporaryDirectory(prefix="everyday-") as in_,
     ):
-        return judge(case, _bare(case, Path(bare)), _inside(case, Path(in_)))
+        try:
+            return judge(case, _bare(case, Path(bare)), _inside(case, Path(in_)))
+        except SetupFailed as error:
+            return Outcome(case, "broken", (str(error),))
 
 
 def _bare(case: Case, folder: Path) -> Result:
@@ -109,7 +116,7 @@ def _prepare(case: Case, folder: Path) -> dict[str, str]:
     if case.setup:
         code, out, err = _execute(["sh", "-ec", case.setup], folder / "work", {**env, **case.env}, "")
         if code:
-            raise RuntimeError(f"{case.name}: its setup ended with {code}: {(out + err).decode(errors='replace')}")
+            raise SetupFailed(f"its setup ended with {code}: {(out + err).decode(errors='replace')}")
     return env
 
 

@@ -90,6 +90,12 @@ def test_a_tool_that_is_not_here_is_never_green() -> None:
     assert not passes([outcome])
 
 
+def test_a_setup_that_fails_here_breaks_its_case_and_no_other() -> None:
+    outcome = sides.run(CASE._replace(setup="echo gone >&2; exit 3"))
+    assert outcome.state == "broken"
+    assert "ended with 3: gone" in outcome.differs[0]
+
+
 def test_a_program_that_the_remit_does_not_grant_is_a_false_block(monkeypatch: pytest.MonkeyPatch) -> None:
     """Through the real `remit run`, as far as the policy's own refusal, which needs no namespace."""
     monkeypatch.setattr(sides, "document", lambda case: {"apiVersion": "remit/v1", "agent": "a", "extends": "binary"})
