@@ -61,6 +61,9 @@ fn remedy(step: &str, errno: Errno) -> Option<&'static str> {
         ("identity", Errno::PERM | Errno::ACCESS) => {
             "AppArmor may restrict user namespaces (kernel.apparmor_restrict_unprivileged_userns); see `remit doctor`"
         }
+        ("root.place" | "root.mask", Errno::LOOP) => {
+            "a symbolic link of filesystem.work.from lies on this path: name where it leads, or remove it"
+        }
         ("root.proc", Errno::PERM) => {
             "/proc of this host is masked (a container?), so no new one can be mounted; see `remit doctor`"
         }

@@ -3,6 +3,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
+use rustix::fs::{Gid, Uid};
 use rustix::io::Errno;
 use rustix::net::{socketpair, AddressFamily, SocketFlags, SocketType};
 use rustix::pipe::{pipe_with, PipeFlags};
@@ -32,6 +33,12 @@ fn pipes(plan: &Plan) -> Outcome<Pipes> {
     }
     let make = || pipe_with(PipeFlags::CLOEXEC).step("stdio");
     let ((in_r, in_w), (out_r, out_w), (err_r, err_w)) = (make()?, make()?, make()?);
+    if let (Some(uid), Some(gid)) = (plan.identity.host_uid, plan.identity.host_gid) {
+        // The guest's own, as an ordinary user's are: it opens them again by /dev/stdin, /dev/stdout and /dev/stderr.
+        for pipe in [&in_r, &out_w, &err_w] {
+            rustix::fs::fchown(pipe, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid))).step("stdio")?;
+        }
+    }
     let stdin = rustix::stdio::stdin();
     let empty = match rustix::fs::fstat(stdin) {
         Ok(found) => found.st_rdev == libc::makedev(1, 3) && found.st_mode & libc::S_IFMT == libc::S_IFCHR,

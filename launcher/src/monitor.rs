@@ -398,7 +398,7 @@ impl<'a> Monitor<'a> {
         if let Some(held) = &self.held {
             self.cpu_us = held.cpu_us().unwrap_or(self.cpu_us);
         }
-        if self.plan.limits.cpu_time_ms.is_some_and(|cap| self.cpu_us > cap * 1000) {
+        if self.plan.limits.cpu_time_ms.is_some_and(|cap| self.cpu_us > cap.saturating_mul(1000)) {
             self.end(Reason::CpuTime);
         }
     }

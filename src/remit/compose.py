@@ -141,7 +141,8 @@ def without_remit(
         document["process"] = {"exec": [program]}
     elif base in ("python", "node") and program not in _USUAL_NAMES:
         # python3.12, or an interpreter by its path: that one, instead of the base's.
-        document["process"] = {"exec": [program]}
+        beside = ["/sbin/ldconfig?"] if base == "python" else []
+        document["process"] = {"exec": [program, *beside]}
         document["unsafe_widen"] = ["process.exec"]
     filesystem = ({"read": list(given)} if given else {}) | ({"work": {"from": work}} if work is not None else {})
     if filesystem:

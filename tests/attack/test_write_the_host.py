@@ -132,3 +132,27 @@ def test_no_lease_is_taken_on_an_input_that_would_make_the_hosts_writer_wait(pyt
             os.open(tmp_path / "in", os.O_WRONLY | os.O_NONBLOCK)
         fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_UNLCK)
     signal.signal(signal.SIGIO, before)
+
+
+@pytest.mark.parametrize("kind", ["file", "folder"])
+def test_a_link_in_a_checkout_does_not_lead_the_set_up_out(run, tmp_path, kind):
+    """An input meant to appear below a folder that the checkout made a link: nothing is made where it leads."""
+    (tmp_path / "repo").mkdir()
+    (tmp_path / "victim").mkdir(mode=0o777)
+    (tmp_path / "victim").chmod(0o777)
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/a").write_text("input")
+    source = "./in/a" if kind == "file" else "./in"
+    remit = (
+        "extends: shell-with-git\n"
+        f"filesystem: {{work: {{from: ./repo}}, read: [{{from: {source}, to: /workspace/docs/x/y}}]}}\n"
+    )
+    command = ["sh", "-c", "cat /workspace/docs/x/y /workspace/docs/x/y/a 2>/dev/null; true"]
+    (tmp_path / "repo/docs").symlink_to(tmp_path / "victim")
+    held = run(remit, command)
+    assert (held.code, os.listdir(tmp_path / "victim")) == (125, [])
+    assert "root.place" in held.err
+    # The twin: a folder of that name.
+    (tmp_path / "repo/docs").unlink()
+    (tmp_path / "repo/docs").mkdir()
+    assert run(remit, command).out == "input"

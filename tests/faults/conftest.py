@@ -43,11 +43,20 @@ def alive(mark: str) -> list[str]:
     return found
 
 
-def cgroups() -> list[str]:
-    """Directories of sandboxes, dead or alive."""
+def cgroups() -> set[str]:
+    """Directories of sandboxes in which nothing runs (what runs is found by its mark, and may be another's)."""
     facts = host.read()
     parents = facts.cgroup.parents.values() if facts.cgroup else ()
-    return [f"{parent}/{name}" for parent in parents for name in os.listdir(parent) if name.startswith("rmt-")]
+    found = (f"{parent}/{name}" for parent in parents for name in os.listdir(parent) if name.startswith("rmt-"))
+    return {path for path in found if _is_empty(path)}
+
+
+def _is_empty(path: str) -> bool:
+    try:
+        with open(f"{path}/cgroup.procs") as file:
+            return file.read() == ""
+    except OSError:
+        return False
 
 
 def wait_until_dead(mark: str, seconds: float = 10) -> None:
@@ -60,7 +69,7 @@ def wait_until_dead(mark: str, seconds: float = 10) -> None:
 @pytest.fixture
 def nothing_is_left() -> Iterator[None]:
     """After the test: no mount more than before it, and no cgroup that a later start would not remove."""
-    before, mounts = set(cgroups()), _mounts()
+    before, mounts = cgroups(), _mounts()
     yield
     from remit.plan.launch_plan import Cgroup, CgroupGroup
 
@@ -69,10 +78,10 @@ def nothing_is_left() -> Iterator[None]:
         groups = tuple(CgroupGroup(c, f"{parent}/rmt-x") for c, parent in facts.cgroup.parents.items())
         end = time.monotonic() + 10
         # A minute later, to a sweep's eyes: see `sweep`, which spares what is just being made.
-        while set(cgroups()) - before and time.monotonic() < end:
+        while cgroups() - before and time.monotonic() < end:
             sweep(Cgroup(facts.cgroup.version, groups), time.time() + 3600)
             time.sleep(0.02)
-    assert set(cgroups()) - before == set()
+    assert cgroups() - before == set()
     assert _mounts() == mounts
 
 

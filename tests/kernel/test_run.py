@@ -42,6 +42,15 @@ def test_125_of_the_program_is_not_125_of_the_setup(python):
     assert held.receipt["result"] == {"exit": 125, "reason": "exited", "signal": None}
 
 
+def test_standard_streams_can_be_opened_again_by_their_names(python):
+    held = python(
+        "for name in ('stdout', 'stderr'):\n    with open(f'/dev/{name}', 'w') as again: again.write(name)\n"
+        "print(open('/dev/stdin').read() or 'empty')"
+    )
+    assert (held.code, held.out) == (0, "stdoutempty\n")
+    assert held.err.startswith("stderr")
+
+
 def test_death_by_signal_is_128_and_the_number(python):
     held = python("import os, signal; os.kill(os.getpid(), signal.SIGTERM)")
     assert held.code == 128 + signal.SIGTERM

@@ -27,6 +27,7 @@ Carry = Callable[[socket.socket, socket.socket], Coroutine[Any, Any, tuple[int, 
 
 _MOST = 1024
 """Connections at once."""
+_TOO_MANY = Decision("deny", "network.allow", f"more than {_MOST} connections at once")
 _FIRST_BYTES_S = 30.0
 _SILENT_S = 0.25
 """Protocols in which the server speaks first: after so long the program is not going to."""
@@ -88,9 +89,7 @@ class Broker:
             connection, _ = await loop.sock_accept(listener)
             if self._free <= 0:
                 reset(connection)
-                self._say(
-                    "connect", {"host": "", "port": 0, "reason": f"more than {_MOST} connections at once"}, "deny"
-                )
+                self._say("connect", {"host": "anywhere", "port": 0}, "deny", _TOO_MANY)
                 continue
             task = asyncio.create_task(self._guarded(serve, connection, *arguments))
             tasks.add(task)

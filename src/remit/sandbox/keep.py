@@ -22,6 +22,8 @@ from remit.sandbox import staging
 
 _CHUNK = 1024 * 1024
 MAX_DEPTH = 128
+_UNREADABLE = (errno.EACCES, errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO)
+"""What a name answers that may not be read, or is something else than it was when it was looked at."""
 
 
 class Kept(NamedTuple):
@@ -88,7 +90,7 @@ def _keep(root: int, remit: Remit, view: View, destination: str, stage: Callable
         try:
             size, digest = copy_file(directory, name, temporary, budget, bool(found.st_mode & 0o100))
         except OSError as error:
-            if error.errno not in (errno.EACCES, errno.ENOENT, errno.ELOOP, errno.EFBIG):
+            if error.errno not in (*_UNREADABLE, errno.EFBIG):
                 raise
             refused.append(NotKept(path, "state.keep", f"{path} can't be read: {error.strerror}"))
             continue
@@ -120,8 +122,9 @@ def walk(root: int) -> Iterator[tuple[str, int, str, os.stat_result]]:
         for name in sorted(os.listdir(directory)):
             try:
                 found = os.stat(name, dir_fd=directory, follow_symlinks=False)
-            except PermissionError:
-                # A directory that can be listed and not searched: an ordinary user's own guest made it so.
+            except (FileNotFoundError, PermissionError):
+                # Gone since it was listed: another process still has this tree. Or a directory that can be listed and
+                # not searched: an ordinary user's own guest made it so.
                 continue
             path = f"{prefix}{name}"
             yield path, directory, name, found
@@ -129,7 +132,9 @@ def walk(root: int) -> Iterator[tuple[str, int, str, os.stat_result]]:
                 flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
                 try:
                     below = os.open(name, flags, dir_fd=directory)
-                except PermissionError:
+                except OSError as error:
+                    if error.errno not in _UNREADABLE:
+                        raise
                     # Its own entry was named; what is below it can't be.
                     continue
                 try:
@@ -159,6 +164,10 @@ def copy_file(directory: int, name: str, to: str, most: int, executable: bool) -
                 while view:
                     view = view[os.write(target, view) :]
             os.fsync(target)
+        except BaseException:
+            # The name is free again for the next one.
+            os.unlink(to)
+            raise
         finally:
             os.close(target)
     finally:

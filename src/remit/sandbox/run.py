@@ -66,7 +66,7 @@ class Broker(Protocol):
 
 
 OpenNetwork = Callable[[Sequence[int], Callable[[Mapping[str, Any]], None]], Broker]
-"""Gets the descriptors that were opened inside, which are its own from then on, and whom to tell of what is asked for."""
+"""Gets the descriptors that were opened inside, which are its own from then on, and whom to tell of what is asked."""
 
 
 def run(
@@ -77,7 +77,8 @@ def run(
     timings: bool,
     open_network: OpenNetwork | None = None,
 ) -> Outcome:
-    """`open_network`: the broker of a plan that has a network; without one such a plan is not started. Raises `SetupError` if the envelope could not be built: nothing ran then."""
+    """`open_network`: the broker of a plan that has a network; without one such a plan is not started. Raises
+    `SetupError` if the envelope could not be built: nothing ran then."""
     outcome = Outcome()
     # From before the launcher exists, so that none is lost. Ctrl-C reaches the launcher by itself (a handler, not
     # SIG_IGN: that would be inherited); the others are passed on. This side stays to write the receipt.
@@ -89,8 +90,6 @@ def run(
         else:
             running.command("signal", signal=number)
 
-    if compiled.plan.network is not None and open_network is None:
-        raise SetupError("network", "the plan has a network and nobody to serve it")
     running: launcher.Running | None = None
     serving = _Serving(effective, compiled, take, listener, outcome, open_network)
     terminal = _terminal(compiled)
@@ -211,7 +210,8 @@ class _Serving:
         return failure
 
     def _open(self, running: launcher.Running) -> None:
-        assert self._open_network is not None
+        if self._open_network is None:
+            raise SetupError("network", "the plan has a network and nobody to serve it")
         import threading
 
         self._lock = threading.Lock()

@@ -184,7 +184,7 @@ def test_every_fault_is_told_at_once_in_the_order_of_the_file():
         (
             "extends: python\nprocess: {exec: [python3, git]}\n",
             "remit.yaml:4:27: process.exec: git is not granted by its base built-in python, which says "
-            "[python3, python?]\n"
+            "[python3, python?, /sbin/ldconfig?]\n"
             "  hint: narrow it, or take the responsibility by adding `unsafe_widen: [process.exec]`",
         ),
         (

@@ -76,7 +76,7 @@ def test_everything_that_is_enforced_is_in_the_digest(body):
 
 
 def test_the_digest_is_of_the_effective_remit():
-    plain = loaded("process: {exec: [python3, 'python?'], work_code: install}\n")
+    plain = loaded("process: {exec: [python3, 'python?', '/sbin/ldconfig?'], work_code: install}\n")
     assert loaded("extends: python\n").digest == plain.digest
 
 
