@@ -20,7 +20,7 @@ from remit.plan.template import Template
 from remit.policy.model import WORK, Effective, Remit
 from remit.sandbox import closure, host, inputs
 from remit.sandbox.closure.which import which
-from remit.sandbox.run import Broker, OpenNetwork
+from remit.sandbox.serving import Broker, OpenNetwork
 
 
 class Prepared(NamedTuple):
@@ -264,8 +264,8 @@ def installed(
     """The sealed prefix of `process.install`, filled by running the command in a sandbox of its own if it is not
     there or no longer what was hashed. `begin` hears the command before it runs. Raises `SetupError` if it fails."""
     from remit.sandbox import prefix, staging
-    from remit.sandbox.run import Listener, Outcome
     from remit.sandbox.run import run as run_sandbox
+    from remit.sandbox.serving import Listener, Outcome
 
     cached = cache_dir()
     if cached is None:

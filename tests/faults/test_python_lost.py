@@ -21,6 +21,9 @@ _DRIVER = """
 import importlib, os, signal, sys
 module, name, when, count = sys.argv[1:5]
 owner = importlib.import_module(module)
+*above, name = name.split(".")
+for part in above:
+    owner = getattr(owner, part)
 real = getattr(owner, name)
 calls = 0
 def replaced(*a, **k):
@@ -38,8 +41,8 @@ sys.exit(main(sys.argv[5:]))
 STEPS = {
     "before the launcher": ("remit.sandbox.launcher", "start", "before", 1),
     "the launcher has just started": ("remit.sandbox.launcher", "start", "after", 1),
-    "at the first attempt": ("remit.sandbox.run", "_judge", "before", 1),
-    "when the sandbox has ended": ("remit.sandbox.run", "_hand_over", "before", 1),
+    "at the first attempt": ("remit.sandbox.serving", "Serving._note", "before", 1),
+    "when the sandbox has ended": ("remit.sandbox.serving", "_hand_over", "before", 1),
     "one file is copied": ("remit.sandbox.keep", "copy_file", "after", 1),
     "all are copied": ("remit.sandbox.keep", "_place", "before", 1),
     "one file is placed": ("remit.sandbox.keep", "_place", "after", 1),

@@ -16,8 +16,9 @@ from remit.cli import say
 from remit.errors import EXIT_SETUP, UsageError
 from remit.policy.model import Effective
 from remit.policy.units import show_size
-from remit.sandbox.run import Listener, keeping
+from remit.sandbox.run import keeping
 from remit.sandbox.run import run as run_sandbox
+from remit.sandbox.serving import Listener
 
 if TYPE_CHECKING:
     from remit.plan.prefix import Prefix

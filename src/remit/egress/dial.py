@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from remit.egress import addresses
 from remit.policy.model import Remit
@@ -22,15 +22,19 @@ class Dialled(NamedTuple):
     denied: bool = False
 
 
+async def resolve(host: str, port: int) -> list[tuple[Any, ...]]:
+    """As this host resolves names: its own resolver, its own files."""
+    loop = asyncio.get_running_loop()
+    return await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
+
+
 async def dial(host: str, port: int, remit: Remit) -> Dialled:
     """`host`: a name or an address in text."""
     loop = asyncio.get_running_loop()
     try:
-        found = await asyncio.wait_for(
-            loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP), _PATIENCE_S
-        )
+        found = await asyncio.wait_for(resolve(host, port), _PATIENCE_S)
     except (OSError, UnicodeError, TimeoutError) as error:
-        return Dialled(None, "", f"{host} can't be resolved: {error}")
+        return Dialled(None, "", f"{host} can't be resolved: {error or 'no answer'}")
     own = own_addresses()
     refused = ""
     failed = ""

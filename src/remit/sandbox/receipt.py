@@ -10,7 +10,7 @@ from remit import __version__
 from remit.plan.compile import Compiled
 from remit.plan.template import Template
 from remit.policy.model import Effective
-from remit.sandbox.run import Outcome
+from remit.sandbox.serving import Outcome
 
 VERSION = "remit.receipt/v1"
 

@@ -92,7 +92,6 @@ TABLE = [
     # not enforced yet
     (HEAD + "mode: observe\n", "3:7:E_NOT_YET"),
     (HEAD + "network: {mode: simulate}\n", "3:17:E_NOT_YET"),
-    (HEAD + "network: {allow: [{host: example.com, ports: [443]}]}\n", "3:18:E_NOT_YET"),
     (HEAD + "network: {allow: [{host: example.com}]}\n", "3:19:E_MISSING"),
     (HEAD + "network: {allow: [{cidr: 10.0.0.1/8, ports: [1]}]}\n", "3:26:E_VALUE"),
     (HEAD + "tools: {allow: [{server: s, tool: t}]}\n", "3:16:E_NOT_YET"),
@@ -186,11 +185,6 @@ def test_every_fault_is_told_at_once_in_the_order_of_the_file():
             "remit.yaml:4:27: process.exec: git is not granted by its base built-in python, which says "
             "[python3, python?, /sbin/ldconfig?]\n"
             "  hint: narrow it, or take the responsibility by adding `unsafe_widen: [process.exec]`",
-        ),
-        (
-            "network: {allow: [{host: example.com, ports: [443]}]}\n",
-            "remit.yaml:3:18: network.allow: egress is not part of this version, so this can't be enforced\n"
-            "  hint: leave `network:` out (nothing is then allowed) until a version that has it",
         ),
     ],
 )

@@ -1,0 +1,132 @@
+"""Sandboxes with a network, and servers for them on this host's loopback. A name that ends in `.test` leads there: the
+command line is started by a driver that answers for the host's resolver."""
+
+from __future__ import annotations
+
+import functools
+import http.server
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import HEAD, PYTHON, Held
+
+_DRIVER = """
+import json, os, socket, sys
+import remit.egress.dial as dial
+answers = json.loads(os.environ["REMIT_TEST_NAMES"])
+async def resolve(host, port):
+    if host not in answers and not host[0].isdigit():
+        raise OSError("the tests' resolver knows no " + host)
+    found = answers.get(host, [host])
+    return [a for one in found for a in socket.getaddrinfo(one, port, type=socket.SOCK_STREAM)]
+dial.resolve = resolve
+from remit.cli.main import main
+sys.exit(main(sys.argv[1:]))
+"""
+LOOPBACK = "{cidr: 127.0.0.0/8, ports: [%s]}"
+
+
+class Online:
+    """Runs code inside with a network. `names`: what the host's resolver answers."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __call__(
+        self,
+        allow: Sequence[str],
+        code: str,
+        *,
+        names: Mapping[str, Sequence[str]] | None = None,
+        more: str = "",
+        argv: Sequence[str] | None = None,
+        timeout: float = 60,
+    ) -> Held:
+        """`allow`: entries of network.allow in YAML. `code`: Python, unless `argv` is another command."""
+        (self.folder / "probe.py").write_text(code)
+        body = HEAD + (PYTHON if argv is None else "")
+        if "filesystem:" not in more:
+            body += "filesystem: {read: [./probe.py]}\n"
+        body += more + "network:\n  allow:\n" + "".join(f"    - {rule}\n" for rule in allow)
+        (self.folder / "remit.yaml").write_text(body)
+        receipt = self.folder / "receipt.json"
+        receipt.unlink(missing_ok=True)
+        options = ["--remit", "remit.yaml", "--receipt", "receipt.json", "--events", "events.jsonl"]
+        command = [sys.executable, "-c", _DRIVER, "run", *options, "--", *(argv or [sys.executable, "probe.py"])]
+        done = subprocess.run(
+            command,
+            cwd=self.folder,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=timeout,
+            env={**os.environ, "REMIT_TEST_NAMES": json.dumps(names or {})},
+            check=False,
+        )
+        said = json.loads(receipt.read_text()) if receipt.exists() else {}
+        return Held(done.returncode, done.stdout, done.stderr, said)
+
+    def egress(self) -> list[dict[str, object]]:
+        """What the broker said in the last run."""
+        lines = (self.folder / "events.jsonl").read_text().splitlines()
+        return [event for event in map(json.loads, lines) if event["event"] == "egress"]
+
+
+@pytest.fixture
+def online(tmp_path: Path, needs: Callable[[str], None]) -> Online:
+    needs("userns")
+    return Online(tmp_path)
+
+
+class Web(http.server.ThreadingHTTPServer):
+    """Says what it was asked, as JSON."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Answers)
+        self.asked: list[str] = []
+
+    @property
+    def port(self) -> int:
+        return int(self.server_address[1])
+
+
+class _Answers(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        length = int(self.headers.get("Content-Length") or 0)
+        body = self.rfile.read(length)
+        assert isinstance(self.server, Web)
+        self.server.asked.append(f"{self.command} {self.path}")
+        said = {"method": self.command, "path": self.path, "host": self.headers["Host"], "body": body.decode()}
+        text = json.dumps(said).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+
+    do_POST = do_PUT = do_DELETE = do_GET  # noqa: N815
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def web() -> Iterator[Web]:
+    server = Web()
+    thread = threading.Thread(target=functools.partial(server.serve_forever, 0.05), daemon=True)
+    thread.start()
+    yield server
+    server.shutdown()
+    server.server_close()
