@@ -40,7 +40,8 @@ TimeoutStartSec=280
 """
 _REMIT = "#!/usr/bin/python3\nfrom remit.cli.main import entry\n\nentry()\n"
 _APPEND = (
-    "console=ttyS0 quiet panic=-1 loglevel=1 systemd.show_status=false systemd.wants=remit-test.service "
+    # Emulated, separate page tables for the kernel cost most.
+    "console=ttyS0 quiet panic=-1 loglevel=1 mitigations=off systemd.show_status=false systemd.wants=remit-test.service "
     # There is no udev to say that the console exists; waiting for it takes 90 s.
     "systemd.mask=serial-getty@ttyS0.service"
 )

@@ -29,11 +29,20 @@ def main() -> None:
             began = time.monotonic()
             try:
                 done = subprocess.run(
-                    command(who, script), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False
+                    command(who, script),
+                    stdin=subprocess.DEVNULL,
+                    capture_output=True,
+                    text=True,
+                    timeout=60,
+                    check=False,
                 )
                 said = {"code": done.returncode, "out": done.stdout, "err": done.stderr}
             except subprocess.TimeoutExpired as error:
-                said = {"code": -1, "out": str(error.stdout), "err": f"no end after {error.timeout} s: {error.stderr!s}"}
+                said = {
+                    "code": -1,
+                    "out": str(error.stdout),
+                    "err": f"no end after {error.timeout} s: {error.stderr!s}",
+                }
             seconds = round(time.monotonic() - began, 1)
             out.write(f"\nSAID {json.dumps({'case': name, 'seconds': seconds, **said})}\n")
         out.write(f"\nSAID {json.dumps({'case': 'end', 'uptime': Path('/proc/uptime').read_text().split()[0]})}\n")
