@@ -3,11 +3,14 @@ people log in to does with cgroups. The image is never changed: what a guest wri
 
 from __future__ import annotations
 
+import compileall
 import json
 import lzma
 import os
+import py_compile
 import shutil
 import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,7 +21,7 @@ from remit.sandbox import launcher
 ROOT = "REMIT_GUEST_ROOT"
 """A folder with root.ext4."""
 
-_MODULES = ("virtio", "virtio_ring", "virtio_pci_modern_dev", "virtio_pci_legacy_dev", "virtio_pci", "virtio_blk")
+_MODULES = ("virtio_ring", "virtio", "virtio_pci_modern_dev", "virtio_pci_legacy_dev", "virtio_pci", "virtio_blk")
 """What Debian's cloud kernels have as modules (the later ones only the last) between them and the disk, in order."""
 _INIT = f"""#!/bin/busybox sh
 /bin/busybox --install -s /bin
@@ -79,7 +82,7 @@ def boot(kernel: Path, disk: Path, folder: Path, cases: Sequence[Case], files: d
         cpio = ["cpio", "-o", "-H", "newc", "-R", "0:0", "--quiet"]
         subprocess.run(cpio, cwd=root, input=names, stdout=out, check=True)
     command = [
-        "qemu-system-x86_64", "-accel", "tcg", "-cpu", "max", "-m", "768", "-smp", "2", "-nographic", "-no-reboot",
+        "qemu-system-x86_64", "-accel", "tcg,tb-size=256", "-cpu", "max", "-m", "768", "-smp", "2", "-nographic", "-no-reboot",
         "-nic", "none", "-kernel", str(kernel), "-initrd", str(initrd), "-append", _APPEND,
         "-drive", f"file={disk},format=raw,if=virtio,snapshot=on",
     ]  # fmt: skip
@@ -100,6 +103,10 @@ def _more(more: Path, cases: Sequence[Case], files: dict[str, str]) -> None:
     packages.mkdir(parents=True)
     ignore = shutil.ignore_patterns("__pycache__")
     shutil.copytree(Path(remit.__file__).parent, packages / "remit", ignore=ignore)
+    if sys.version_info[:2] == (3, 11):
+        # The guest's Python can use what this one compiles, ten times as fast.
+        mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
+        compileall.compile_dir(packages, quiet=2, invalidation_mode=mode)
     binaries = more / "usr/local/bin"
     binaries.mkdir(parents=True)
     shutil.copy(launcher.find(), binaries / "remit-launcher")

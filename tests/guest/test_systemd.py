@@ -62,8 +62,8 @@ _MORE = [
     Case(
         "alice-scope-not-delegated",
         "alice",
-        f"{_SCOPE} sleep 15 & until grep -q cpu {_ENABLED}; do sleep 0.1; done; "
-        f"systemd-run --quiet --user --scope {_RUN} {_HELLO}; cat {_ENABLED}",
+        f"{_SCOPE} sleep 60 >/dev/null 2>&1 & until grep -q cpu {_ENABLED}; do sleep 0.1; done; "
+        f"systemd-run --quiet --user --scope {_RUN} {_HELLO}; cat {_ENABLED}; kill $!",
     ),
     Case(
         "alice-service",

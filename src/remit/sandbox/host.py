@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import os
 
+from remit.errors import HostError
 from remit.plan.host import CgroupFacts, HostFacts
 
 GUEST_ID_BASE = 1_879_048_192
@@ -23,13 +24,37 @@ _LANDLOCK_CREATE_RULESET = 444
 _LANDLOCK_VERSION = 1
 
 
+_ROOT_REMEDY = (
+    "mount /sys/fs/cgroup writable (in a container: --privileged; with version 2 also an init that moves all processes "
+    "out of its top), or run Remit on the host"
+)
+
+
 def read(*, make: bool = False) -> HostFacts:
     """The facts as they are now; about a millisecond."""
     uid = os.geteuid()
     cgroup, note = cgroups(uid, make=make)
     paths = {path: "dir" for path in _OPTIONAL_PATHS if os.path.isdir(path)}
-    guest = GUEST_ID_BASE + os.getpid() if uid == 0 else None
-    return HostFacts(uid, os.getegid(), guest, landlock_abi(), cgroup, note, os.cpu_count() or 1, paths)
+    return HostFacts(uid, os.getegid(), guest_id(uid), landlock_abi(), cgroup, note, os.cpu_count() or 1, paths)
+
+
+def guest_id(uid: int) -> int | None:
+    """As root, the unprivileged host id of this run's sandbox. None for others, and for the root of a user namespace
+    that has a few ids (a rootless container): it can neither give ids away nor show files by other ids, and is an
+    ordinary user here. Raises `HostError` for one that is the host's root all the same: its sandbox would be, too."""
+    if uid != 0:
+        return None
+    with open("/proc/self/uid_map") as file:
+        for inside, outside, count in map(str.split, file):
+            if int(inside) == 0 and int(count) <= GUEST_ID_BASE:
+                if int(outside) == 0:
+                    raise HostError(
+                        "identity",
+                        "this root is that of a user namespace that root made for itself: it has no other ids to give",
+                        hint="run Remit outside of that namespace, or map an ordinary user's id to root there",
+                    )
+                return None
+    return GUEST_ID_BASE + os.getpid()
 
 
 def landlock_abi() -> int:
@@ -133,8 +158,8 @@ def _can_enable() -> bool:
 
 
 def _is_handed_over(uid: int, unit: str) -> bool:
-    """Did systemd hand this unit's cgroup over, to be divided (`Delegate=yes`)? Files that can be written are not enough:
-    so can those of every unit of the user's own manager, which is then still the one to change them."""
+    """Did systemd hand this unit's cgroup over, to be divided (`Delegate=yes`)? That its files can be written is not
+    enough: so can those of every unit of the user's own manager, which is then still the one to change them."""
     try:
         return os.getxattr(unit, "user.delegate") == b"1"
     except OSError:
@@ -191,19 +216,20 @@ def _divide(here: str) -> bool:
     return _delegated(here)
 
 
-def _remedy(uid: int) -> str:
-    """What gives this caller a cgroup, as it can be typed."""
-    if uid == 0:
-        return (
-            "mount /sys/fs/cgroup writable and leave its top without processes (in a container: --privileged, and an "
-            "init that moves them into a child), or run Remit on the host"
-        )
+def _name(uid: int) -> str:
     import pwd
 
     try:
-        user = pwd.getpwuid(uid).pw_name
+        return pwd.getpwuid(uid).pw_name
     except KeyError:
-        return "start as a user that has a name and a login session"
+        return "NAME"
+
+
+def _remedy(uid: int) -> str:
+    """What gives this caller a cgroup, as it can be typed."""
+    if uid == 0:
+        return _ROOT_REMEDY
+    user = _name(uid)
     if not os.path.isdir("/run/systemd/system"):
         return f"run `remit setup --user {user}` as root, which says how a shell gets there"
     where = "" if os.environ.get("XDG_RUNTIME_DIR") else f"XDG_RUNTIME_DIR=/run/user/{uid} "
@@ -233,5 +259,5 @@ def _legacy(uid: int, make: bool) -> tuple[CgroupFacts | None, str]:
     held = tuple(c for c in ("memory", "pids", "cpu") if c in parents)
     if len(held) == 3:
         return CgroupFacts(1, parents, held), ""
-    note = f"no cgroup (version 1) is delegated to uid {uid}"
-    return None, f"{note} -- run `sudo remit setup` once (as root, for this user)"
+    remedy = _ROOT_REMEDY if uid == 0 else f"run `sudo remit setup --user {_name(uid)}` once"
+    return None, f"no cgroup (version 1) is delegated to uid {uid} -- {remedy}"
