@@ -18,10 +18,10 @@ _RESTRICT = "/proc/sys/kernel/apparmor_restrict_unprivileged_userns"
 _REMEDIES = {
     "namespaces": "allow user namespaces: sysctl user.max_user_namespaces=10000; in a container: --privileged, or run "
     "Remit on the host",
-    "seccomp": "a seccomp filter answers clone3 (a container's?): start it with --security-opt seccomp=unconfined, or run "
-    "Remit on the host",
-    "proc": "parts of /proc are covered here, as containers do: start it with --security-opt systempaths=unconfined (or "
-    "--privileged), or run Remit on the host",
+    "seccomp": "a seccomp filter answers clone3 (a container's?): start it with --security-opt seccomp=unconfined, or "
+    "run Remit on the host",
+    "proc": "parts of /proc are covered here, as containers do: start it with --security-opt systempaths=unconfined "
+    "(or --privileged), or run Remit on the host",
     "seccomp_notify": "Linux 5.14 or later with CONFIG_SECCOMP_FILTER",
 }
 _APPARMOR = """AppArmor restricts user namespaces here. Give the launcher a profile (as root):
