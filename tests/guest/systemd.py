@@ -71,9 +71,10 @@ def boot(kernel: Path, disk: Path, folder: Path, cases: Sequence[Case], files: d
         (root / directory).mkdir(parents=True)
     shutil.copy(shutil.which("busybox") or "/bin/busybox", root / "bin/busybox")
     for path in (kernel.parent / kernel.name.replace("vmlinuz-", "modules-")).glob("*.ko*"):
-        data = path.read_bytes()
         name = path.name.partition(".")[0]
-        (root / f"{name}.ko").write_bytes(lzma.decompress(data) if path.suffix == ".xz" else data)
+        if name in _MODULES:
+            data = path.read_bytes()
+            (root / f"{name}.ko").write_bytes(lzma.decompress(data) if path.suffix == ".xz" else data)
     _executable(root / "init", _INIT)
     _more(root / "more", cases, files)
     initrd = folder / "initramfs"

@@ -29,7 +29,20 @@ own=/sys/fs/cgroup$(cut -d: -f3 /proc/self/cgroup)
 until ls -d $own/rmt-*/ 2>/dev/null; do sleep 0.2; done
 kill -9 $(cat $own/supervisor/cgroup.procs)
 """
+_CONTAINER = """mkdir /sys/fs/cgroup/box
+echo $$ > /sys/fs/cgroup/box/cgroup.procs
+exec unshare --mount --cgroup sh /opt/container-inside
+"""
+_CONTAINER_INSIDE = """mount -t cgroup2 none /sys/fs/cgroup
+python3 /opt/inside/follow.py --print
+remit run --json --remit remit.yaml -- busybox echo hello
+mkdir /sys/fs/cgroup/init
+for pid in $(cat /sys/fs/cgroup/cgroup.procs); do echo $pid 2>/dev/null > /sys/fs/cgroup/init/cgroup.procs; done
+remit run --json --remit remit.yaml -- busybox echo hello
+"""
 _FILES = {
+    "/opt/container": _CONTAINER,
+    "/opt/container-inside": _CONTAINER_INSIDE,
     "/etc/skel/remit.yaml": _REMIT,
     "/root/remit.yaml": _REMIT,
     "/opt/killed": _KILLED,
@@ -84,6 +97,8 @@ _MORE = [
         f"sudo remit setup --undo --user bob; {_LOGOUT.format('bob')}; ls /etc/systemd/system/user@2002.service.d",
     ),
     Case("bob-again", "bob", _DOCTOR),
+    # Root of a container with a cgroup tree of its own, whose processes sit at its top.
+    Case("container", "root", "sh /opt/container"),
     # Another init than systemd: root puts the shell where `remit setup` says.
     Case(
         "other-init",
@@ -228,6 +243,16 @@ def test_without_systemd_setup_hands_over_a_cgroup_that_root_puts_a_shell_in(mor
     case = more["other-init"]
     assert "\nhello\n" in case["out"] and _is_held(case, best), case
     assert case["out"].splitlines()[-1] == "removed /sys/fs/cgroup/remit/2003"
+
+
+def test_roots_processes_at_the_top_of_a_containers_tree_are_named_and_out_of_the_way_it_works(more, best):
+    case = more["container"]
+    assert case["out"].startswith("partial: mount /sys/fs/cgroup writable"), case
+    assert "an init that moves all processes out of its top" in case["out"].splitlines()[0]
+    errors = [json.loads(line)["error"] for line in case["err"].splitlines() if line.startswith('{"error"')]
+    assert [error["mechanism"] for error in errors] == ["cgroup"], case
+    assert (case["code"], case["out"].splitlines()[1:]) == (0, ["hello"]), case
+    assert _is_held(case, best)
 
 
 def test_nothing_remains(said):
