@@ -58,6 +58,9 @@ fn remedy(step: &str, errno: Errno) -> Option<&'static str> {
             "the limit of namespaces is reached: raise user.max_user_namespaces"
         }
         ("namespaces", Errno::NOSYS) => "a seccomp filter (a container's?) answers clone3; see `remit doctor`",
+        ("namespaces", Errno::NOENT) => {
+            "/sys/fs/cgroup is not that of this cgroup namespace (a container with the host's?): mount its own there"
+        }
         ("namespaces", Errno::INVAL) => "the kernel lacks one of the namespaces; see `remit doctor`",
         ("identity", Errno::PERM | Errno::ACCESS) => {
             "AppArmor may restrict user namespaces (kernel.apparmor_restrict_unprivileged_userns); see `remit doctor`"

@@ -27,20 +27,31 @@ _OLDER = "[Service]\nDelegate=\nDelegate=pids memory\n"
 _KILLED = """remit run -q --remit remit.yaml -- busybox sleep 77 &
 own=/sys/fs/cgroup$(cut -d: -f3 /proc/self/cgroup)
 until ls -d $own/rmt-*/ 2>/dev/null; do sleep 0.2; done
-kill -9 $(cat $own/supervisor/cgroup.procs)
+for pid in $(cat $own/supervisor/cgroup.procs); do [ $pid = $$ ] || kill -9 $pid; done
+kill -9 $$
 """
 _CONTAINER = """mkdir /sys/fs/cgroup/box
 echo $$ > /sys/fs/cgroup/box/cgroup.procs
 exec unshare --mount --cgroup sh /opt/container-inside
 """
-_CONTAINER_INSIDE = """mount -t cgroup2 none /sys/fs/cgroup
+_CONTAINER_INSIDE = """umount /sys/fs/cgroup
+mount -t cgroup2 none /sys/fs/cgroup
 python3 /opt/inside/follow.py --print
 remit run --json --remit remit.yaml -- busybox echo hello
 mkdir /sys/fs/cgroup/init
 for pid in $(cat /sys/fs/cgroup/cgroup.procs); do echo $pid 2>/dev/null > /sys/fs/cgroup/init/cgroup.procs; done
 remit run --json --remit remit.yaml -- busybox echo hello
 """
+_SERVICE = """[Service]
+Type=oneshot
+Delegate=yes
+WorkingDirectory=%h
+ExecStart=/usr/local/bin/remit run --json --remit remit.yaml -- busybox echo hello
+StandardOutput=file:%h/out
+StandardError=file:%h/err
+"""
 _FILES = {
+    "/etc/systemd/user/agent.service": _SERVICE,
     "/opt/container": _CONTAINER,
     "/opt/container-inside": _CONTAINER_INSIDE,
     "/etc/skel/remit.yaml": _REMIT,
@@ -82,6 +93,12 @@ _MORE = [
         "alice-service",
         "alice",
         f"systemd-run --quiet --user --wait --pipe -p Delegate=yes -p WorkingDirectory=/home/alice {_RUN} {_HELLO}",
+    ),
+    Case("alice-service-file", "alice", "systemctl --user start agent; cat out; cat err >&2"),
+    Case(
+        "alice-system-service",
+        "root",
+        f"systemd-run --quiet --uid=alice --wait --pipe -p Delegate=yes -p WorkingDirectory=/home/alice {_RUN} {_HELLO}",
     ),
     Case("alice-killed", "alice", f"{_SCOPE} sh /opt/killed"),
     Case("alice-killed-left", "root", f"sleep 1; {_LEFT}; busybox pgrep -f '[s]leep 77'"),
@@ -207,9 +224,10 @@ def test_a_unit_that_was_not_handed_over_is_not_taken(more):
     assert "E_HOST" in case["err"] and "is not delegated to uid 2001" in case["err"], case
 
 
-def test_a_delegated_service_is_as_good_as_a_scope(more, best):
-    assert (more["alice-service"]["code"], more["alice-service"]["out"]) == (0, "hello\n"), more["alice-service"]
-    assert _is_held(more["alice-service"], best)
+@pytest.mark.parametrize("name", ["alice-service", "alice-service-file", "alice-system-service"])
+def test_a_delegated_service_is_as_good_as_a_scope(more, best, name):
+    assert (more[name]["code"], more[name]["out"]) == (0, "hello\n"), more[name]
+    assert _is_held(more[name], best)
 
 
 def test_a_scope_whose_processes_are_all_killed_leaves_nothing(more):
