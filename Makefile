@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 REMIT_LAUNCHER ?=
 
-.PHONY: test lint build bench launcher clean
+.PHONY: test lint build bench everyday launcher clean
 
 # A stamp of its own: `remit` may have been installed before, without the tools of the tests.
 $(VENV)/.ready: pyproject.toml launcher/Cargo.toml $(shell find launcher/src launcher/seccomp launcher/build.rs src remit.data -type f -not -name '*.pyc')
@@ -33,6 +33,10 @@ lint: build
 ## ratios against peers that are installed (bubblewrap), in one run
 bench: build
 	$(BIN)/python bench/run.py
+
+## ordinary commands, bare and inside: what differs
+everyday: build
+	$(BIN)/python bench/everyday/run.py
 
 clean:
 	rm -rf $(VENV) launcher/target

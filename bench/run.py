@@ -2,7 +2,7 @@
 all. Prints a table (or `--json`); times are milliseconds, spawn to exit, seen from Python.
 
     python bench/run.py              all
-    python bench/run.py launch       one of: launch, output, command, throughput, memory
+    python bench/run.py launch       one of: launch, output, command, throughput, memory, work
     python bench/run.py --rounds 50  quicker
 """
 
@@ -12,6 +12,7 @@ import argparse
 import json
 import multiprocessing
 import os
+import re
 import shutil
 import statistics
 import subprocess
@@ -23,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from remit.sandbox import launcher
+from work import work
 
 TRUE = shutil.which("true") or "/usr/bin/true"
 REMIT = [sys.executable, "-m", "remit.cli.main"]
@@ -96,20 +98,28 @@ def launch(folder: Path, rounds: int) -> dict[str, Any]:
 
 
 def output(folder: Path, rounds: int) -> dict[str, Any]:
-    """Inside the launcher: from its start to the program's first byte, by its own clock."""
+    """From the request to the program's first byte: by the launcher's own clock (`--timings`), from when it has
+    the request to when it has that byte; and seen from Python, with the start of the launcher."""
     path = plan(folder, shutil.which("echo") or "/usr/bin/echo", "x")
-    first: list[float] = []
+    seen: list[float] = []
+    inside: list[float] = []
     for number in range(rounds + 5):
         began = time.perf_counter()
         process = subprocess.Popen(
-            [launcher.find(), "run", "--plan", str(path)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
+            [launcher.find(), "run", "--plan", str(path), "--timings"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
         )
         assert process.stdout is not None
         process.stdout.read(1)
+        elapsed = (time.perf_counter() - began) * 1000
+        _, said = process.communicate()
+        marks = {name: int(at) for at, name in re.findall(r"^ *(\d+) us  \+\d+ +(.+)$", said.decode(), re.M)}
         if number >= 5:
-            first.append((time.perf_counter() - began) * 1000)
-        process.communicate()
-    return {"request to first output": summary(first)}
+            seen.append(elapsed)
+            inside.append(marks["first output"] / 1000)
+    return {"inside the launcher": summary(inside), "seen from Python": summary(seen)}
 
 
 def command(folder: Path, rounds: int) -> dict[str, Any]:
@@ -131,37 +141,42 @@ def command(folder: Path, rounds: int) -> dict[str, Any]:
 
 
 def throughput(folder: Path, rounds: int) -> dict[str, Any]:
-    """Sandboxes a second, one at a time for each processor."""
+    """Sandboxes a second with all processors busy: two spawners for each, since a launch waits now and then."""
     path = plan(folder, TRUE)
     document = json.loads(path.read_text())
-    workers = os.cpu_count() or 1
+    workers = 2 * (os.cpu_count() or 1)
     each = max(50, rounds)
 
-    def work(worker: int) -> None:
-        # A plan of its own: cgroups are named by the sandbox.
-        own = folder / f"throughput-{worker}.json"
+    def own(name: str) -> str:
+        """The plan under a name of its own, as every run has one: cgroups are named by the sandbox."""
         cgroup = json.loads(json.dumps(document["cgroup"]))
         for group in cgroup["groups"] if cgroup else []:
-            group["dir"] += f"-{worker}"
-        own.write_text(json.dumps({**document, "cgroup": cgroup}))
+            group["dir"] += f"-{name}"
+        mine = folder / f"throughput-{name}.json"
+        mine.write_text(json.dumps({**document, "cgroup": cgroup}))
+        return str(mine)
+
+    def work(plans: list[str]) -> None:
         path = launcher.find()
         null = os.open("/dev/null", os.O_RDWR)
-        for _ in range(each):
+        for mine in plans:
             # Not subprocess, whose own work in one interpreter would be measured with it.
             stdin = [(os.POSIX_SPAWN_DUP2, null, 0)]
-            pid = os.posix_spawn(path, [path, "run", "--plan", str(own)], os.environ, file_actions=stdin)
+            pid = os.posix_spawn(path, [path, "run", "--plan", mine], os.environ, file_actions=stdin)
             if os.waitpid(pid, 0)[1] != 0:
                 raise RuntimeError("a launch failed")
 
+    plans = [[own(f"{worker}-{number}") for number in range(each)] for worker in range(workers)]
     began = time.perf_counter()
-    spawners = [multiprocessing.Process(target=work, args=(worker,)) for worker in range(workers)]
+    spawners = [multiprocessing.Process(target=work, args=(mine,)) for mine in plans]
     for spawner in spawners:
         spawner.start()
     for spawner in spawners:
         spawner.join()
         if spawner.exitcode != 0:
             raise RuntimeError("a spawner failed")
-    return {f"{workers} spawners": {"per second": workers * each / (time.perf_counter() - began)}}
+    rate = workers * each / (time.perf_counter() - began)
+    return {f"{workers} spawners on {os.cpu_count()} processors": {"per second": rate}}
 
 
 def memory(folder: Path, rounds: int) -> dict[str, Any]:
@@ -192,6 +207,7 @@ MEASURES: Mapping[str, Callable[[Path, int], dict[str, Any]]] = {
     "command": command,
     "throughput": throughput,
     "memory": memory,
+    "work": work,
 }
 
 

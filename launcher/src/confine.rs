@@ -127,3 +127,7 @@ pub fn seccomp(plan: &Seccomp) -> Outcome<Option<OwnedFd>> {
         None => Ok(None),
     }
 }
+
+#[cfg(test)]
+#[path = "every_call.rs"]
+mod every_call;

@@ -65,6 +65,9 @@ fn remedy(step: &str, errno: Errno) -> Option<&'static str> {
         ("identity", Errno::PERM | Errno::ACCESS) => {
             "AppArmor may restrict user namespaces (kernel.apparmor_restrict_unprivileged_userns); see `remit doctor`"
         }
+        ("root.place" | "root.mask", Errno::LOOP) => {
+            "a symbolic link of filesystem.work.from lies on this path: name where it leads, or remove it"
+        }
         ("root.proc", Errno::PERM) => {
             "parts of /proc are covered here (a container?), so no new one may be mounted; see `remit doctor`"
         }

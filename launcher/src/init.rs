@@ -11,6 +11,7 @@ use rustix::net::{AddressFamily, SocketType};
 use rustix::process::{set_parent_process_death_signal, Signal};
 
 use crate::failure::{Failure, Outcome, Step};
+use crate::marks::Marks;
 use crate::messages::{receive, send, FromInit, FromMonitor};
 use crate::plan::{Plan, Stdio};
 use crate::sources::{self, Sources};
@@ -50,9 +51,8 @@ pub fn run(start: Start<'_>) -> ! {
 /// Everything up to the running program. `None`: it could not be executed, and the monitor has been told.
 fn begin(start: &Start<'_>) -> Outcome<Option<i32>> {
     let Start { plan, socket, .. } = start;
-    let mut marks: Vec<(String, u64)> = Vec::with_capacity(8);
-    let mut mark = |name: &str| marks.push((name.into(), start.began.elapsed().as_micros() as u64));
-    mark("init: born");
+    let mut marks = Marks::new(start.began);
+    marks.mark("init: born");
     // What needs no mapped ids runs while the monitor maps them.
     let any = rustix::net::socket(AddressFamily::INET, SocketType::DGRAM, None).step("network.loopback")?;
     sys::loopback_up(any.as_fd()).step("network.loopback")?;
@@ -60,28 +60,28 @@ fn begin(start: &Start<'_>) -> Outcome<Option<i32>> {
     rustix::system::sethostname(plan.hostname.as_bytes()).step("hostname")?;
     let own = if start.sources.is_none() { Some(sources::open(plan)?) } else { None };
     let sources = start.sources.as_ref().or(own.as_ref()).map_or(&[][..], Vec::as_slice);
-    mark("init: sources");
+    marks.mark("init: sources");
     expect(socket, |m| matches!(m, FromMonitor::Mapped))?;
     sys::become_user(plan.identity.uid, plan.identity.gid, start.as_root).step("identity")?;
     // After the change of ids, which clears it.
     set_parent_process_death_signal(Some(Signal::KILL)).step("die_with_parent")?;
-    mark("init: identity");
+    marks.mark("init: identity");
     let made = root::build(plan, sources, || {
-        mark("init: root");
+        marks.mark("init: root");
         let doors = expect(socket, |m| matches!(m, FromMonitor::Limited))?;
         cgroup::enter(&doors)?;
         // After the move: the namespace's root is the cgroup that it is made in.
         sys::unshare(libc::CLONE_NEWCGROUP).step("namespaces")
     })?;
-    mark("init: limits");
+    marks.mark("init: limits");
     confine::capabilities()?;
-    mark("init: capabilities");
+    marks.mark("init: capabilities");
     let terminal = made.terminal.as_ref().map(open_slave).transpose()?;
     let landlock_abi = confine::landlock(&plan.landlock)?;
-    mark("init: landlock");
+    marks.mark("init: landlock");
     let fds: Vec<_> =
         [Some(&made.kept), Some(&made.view), made.terminal.as_ref()].into_iter().flatten().map(AsFd::as_fd).collect();
-    send(socket, &FromInit::Ready { landlock_abi, marks: marks.clone() }, &fds).step("report")?;
+    send(socket, &FromInit::Ready { landlock_abi, marks: marks.as_slice().to_vec() }, &fds).step("report")?;
     drop(fds);
     drop(made);
 
@@ -99,6 +99,7 @@ fn begin(start: &Start<'_>) -> Outcome<Option<i32>> {
     send(socket, &FromInit::Confined, &fds).step("report")?;
     drop(fds);
     drop(listener);
+    marks.mark("init: confined");
     // Before anything of the guest's runs: under /proc it can read nothing of its parent, which holds nothing anyway.
     sys::set_dumpable(false).step("dumpable")?;
     let mut keep = vec![socket.as_raw_fd()];
@@ -109,6 +110,7 @@ fn begin(start: &Start<'_>) -> Outcome<Option<i32>> {
         Ok(pid) => {
             // The program's ends of its pipes: kept open here they would never reach their end.
             sys::close_all_but(&[socket.as_raw_fd()]);
+            marks.mark("init: executed");
             send(socket, &FromInit::Started { pid }, &[]).step("report")?;
             Ok(Some(pid))
         }

@@ -3,16 +3,19 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
+use rustix::fs::{Gid, Uid};
 use rustix::io::Errno;
 use rustix::net::{socketpair, AddressFamily, SocketFlags, SocketType};
 use rustix::pipe::{pipe_with, PipeFlags};
 use rustix::process::{pidfd_send_signal, set_parent_process_death_signal, Signal};
 
 use crate::failure::{Failure, Outcome, Step};
+use crate::marks::Marks;
 use crate::messages::{receive, send, FromInit, FromMonitor};
 use crate::monitor::{Monitor, PATIENCE, SIGNALS};
 use crate::plan::{Cgroup, Plan, Stdio};
 use crate::relay::Relay;
+use crate::repeats::Repeats;
 use crate::report::Reporter;
 use crate::sys::Forked;
 use crate::{cgroup, control, idmap, init, sources, sys, watchdog};
@@ -30,6 +33,12 @@ fn pipes(plan: &Plan) -> Outcome<Pipes> {
     }
     let make = || pipe_with(PipeFlags::CLOEXEC).step("stdio");
     let ((in_r, in_w), (out_r, out_w), (err_r, err_w)) = (make()?, make()?, make()?);
+    if let (Some(uid), Some(gid)) = (plan.identity.host_uid, plan.identity.host_gid) {
+        // The guest's own, as an ordinary user's are: it opens them again by /dev/stdin, /dev/stdout and /dev/stderr.
+        for pipe in [&in_r, &out_w, &err_w] {
+            rustix::fs::fchown(pipe, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid))).step("stdio")?;
+        }
+    }
     let stdin = rustix::stdio::stdin();
     let empty = match rustix::fs::fstat(stdin) {
         Ok(found) => found.st_rdev == libc::makedev(1, 3) && found.st_mode & libc::S_IFMT == libc::S_IFCHR,
@@ -49,8 +58,8 @@ fn pipes(plan: &Plan) -> Outcome<Pipes> {
 
 impl<'a> Monitor<'a> {
     pub fn start(plan: &'a Plan, reporter: &'a Reporter, began: Instant) -> Outcome<Monitor<'a>> {
-        let mut marks = vec![("plan".to_owned(), began.elapsed().as_micros() as u64)];
-        let mut mark = |name: &str| marks.push((name.to_owned(), began.elapsed().as_micros() as u64));
+        let mut marks = Marks::new(began);
+        marks.mark("plan");
         sys::ignore_sigpipe();
         let signals = sys::signal_descriptor(&SIGNALS).step("signals")?;
         // The caller's death is the sandbox's. (The control socket's end says it too, for callers that only detach.)
@@ -59,16 +68,15 @@ impl<'a> Monitor<'a> {
         let pipes = pipes(plan)?;
         let (ours, theirs) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).step("report")?;
-        mark("pipes");
+        marks.mark("pipes");
         let mut held = None;
-        match Monitor::begin(plan, as_root, began, &mut held, &ours, theirs, pipes.inside) {
+        match Monitor::begin(plan, as_root, &mut marks, &mut held, &ours, theirs, pipes.inside) {
             Ok((pid, pidfd)) => {
-                mark("limited");
+                marks.mark("limited");
                 let deadline = plan.limits.wall_ms.map(|ms| Instant::now() + Duration::from_millis(ms));
                 Ok(Monitor {
                     plan,
                     reporter,
-                    began,
                     marks,
                     held,
                     pid,
@@ -89,9 +97,11 @@ impl<'a> Monitor<'a> {
                     peak: watchdog::Sample::default(),
                     cpu_us: 0,
                     started: false,
+                    spoke: false,
                     early: Vec::new(),
                     first: Some(plan.command.path.as_str()),
                     next_look: Instant::now(),
+                    repeats: Repeats::default(),
                 })
             }
             Err(failure) => {
@@ -108,7 +118,7 @@ impl<'a> Monitor<'a> {
     fn begin(
         plan: &'a Plan,
         as_root: bool,
-        began: Instant,
+        marks: &mut Marks,
         held: &mut Option<cgroup::Held<'a>>,
         ours: &OwnedFd,
         theirs: OwnedFd,
@@ -121,6 +131,9 @@ impl<'a> Monitor<'a> {
             other => (None, other.as_ref()),
         };
         *held = now.map(cgroup::Held::create).transpose()?;
+        if held.is_some() {
+            marks.mark("cgroups made");
+        }
         let birthplace = held.as_ref().map(cgroup::Held::birthplace).transpose()?;
         let flags = libc::CLONE_NEWNET
             | libc::CLONE_NEWUSER
@@ -129,10 +142,13 @@ impl<'a> Monitor<'a> {
             | libc::CLONE_NEWIPC
             | libc::CLONE_NEWUTS;
         match sys::clone_into(flags, birthplace.as_ref().map(|fd| fd.as_fd())).step("namespaces")? {
-            Forked::Child => init::run(init::Start { plan, socket: theirs, sources, stdio, as_root, began }),
+            Forked::Child => {
+                init::run(init::Start { plan, socket: theirs, sources, stdio, as_root, began: marks.began() })
+            }
             Forked::Parent { pid, pidfd } => {
                 drop((theirs, stdio, sources));
-                if let Err(failure) = Monitor::settle(plan, pid, later, held, ours) {
+                marks.mark("cloned");
+                if let Err(failure) = Monitor::settle(plan, pid, later, marks, held, ours) {
                     // What the init says of its own failure is nearer to the cause than a broken pipe here.
                     let _ = pidfd_send_signal(&pidfd, Signal::KILL);
                     let nearer = last_word(ours);
@@ -149,15 +165,18 @@ impl<'a> Monitor<'a> {
         plan: &Plan,
         pid: i32,
         later: Option<&'a Cgroup>,
+        marks: &mut Marks,
         held: &mut Option<cgroup::Held<'a>>,
         ours: &OwnedFd,
     ) -> Outcome<()> {
         idmap::map_sandbox(pid, &plan.identity)?;
+        marks.mark("mapped");
         send(ours, &FromMonitor::Mapped, &[]).step("report")?;
         let mut doors = Vec::new();
         if let Some(cgroup) = later {
             let made = held.insert(cgroup::Held::create(cgroup)?);
             doors = made.doors()?;
+            marks.mark("cgroups made");
         }
         let doors: Vec<_> = doors.iter().map(AsFd::as_fd).collect();
         send(ours, &FromMonitor::Limited, &doors).step("report")

@@ -10,10 +10,12 @@ use rustix::net::SendFlags;
 
 use crate::ending::{Ending, Reason};
 use crate::failure::Failure;
+use crate::marks::Marks;
 use crate::mechanisms::mechanisms;
 use crate::messages::{receive, send, FromInit, FromMonitor};
 use crate::plan::Plan;
 use crate::relay::{Progress, Relay};
+use crate::repeats::Repeats;
 use crate::report::{Report, Reporter};
 use crate::terminal::RawTerminal;
 use crate::{cgroup, control, notify, sys, watchdog};
@@ -22,12 +24,13 @@ use crate::{cgroup, control, notify, sys, watchdog};
 const TICK: Duration = Duration::from_millis(50);
 /// How long to wait for the cgroups to become empty after the last process has died.
 pub const PATIENCE: Duration = Duration::from_secs(2);
-pub const SIGNALS: [i32; 8] = [
+pub const SIGNALS: [i32; 9] = [
     libc::SIGINT,
     libc::SIGTERM,
     libc::SIGHUP,
     libc::SIGQUIT,
     libc::SIGTSTP,
+    libc::SIGCONT,
     libc::SIGWINCH,
     libc::SIGUSR1,
     libc::SIGUSR2,
@@ -36,8 +39,7 @@ pub const SIGNALS: [i32; 8] = [
 pub struct Monitor<'a> {
     pub(crate) plan: &'a Plan,
     pub(crate) reporter: &'a Reporter,
-    pub(crate) began: Instant,
-    pub(crate) marks: Vec<(String, u64)>,
+    pub(crate) marks: Marks,
     pub(crate) held: Option<cgroup::Held<'a>>,
     pub(crate) pid: i32,
     pub(crate) pidfd: OwnedFd,
@@ -57,10 +59,13 @@ pub struct Monitor<'a> {
     pub(crate) peak: watchdog::Sample,
     pub(crate) cpu_us: u64,
     pub(crate) started: bool,
+    /// Has the program said anything yet?
+    pub(crate) spoke: bool,
     pub(crate) early: Vec<i32>,
     /// The program of the plan, until its start has been reported.
     pub(crate) first: Option<&'a str>,
     pub(crate) next_look: Instant,
+    pub(crate) repeats: Repeats,
 }
 
 /// Runs the plan to its end. Returns the exit status for the caller's shell.
@@ -154,7 +159,9 @@ impl<'a> Monitor<'a> {
         if has_listener && ready[3 + usize::from(has_control)] {
             if let (Some(listener), Some(view)) = (&self.listener, &self.view) {
                 let first = self.first.take();
-                notify::attend(listener.as_fd(), view, self.reporter, first);
+                if let Some(attempt) = notify::attend(listener.as_fd(), view, self.reporter.heard(), first) {
+                    self.repeats.say(attempt, self.reporter);
+                }
             }
         }
         for (slot, relay) in relays.into_iter().enumerate() {
@@ -168,6 +175,9 @@ impl<'a> Monitor<'a> {
         if has_control && ready[3] {
             self.obey();
         }
+        if self.repeats.due().is_some_and(|due| Instant::now() >= due) {
+            self.repeats.tell(self.reporter);
+        }
         self.look_at_limits();
         // The init is dead: what it said is all there will be, and its end is the last of it.
         while ready[1] && self.ending.is_none() && self.failure.is_none() {
@@ -178,7 +188,10 @@ impl<'a> Monitor<'a> {
 
     fn timeout(&self) -> Option<Timespec> {
         let now = Instant::now();
-        let ends = [self.deadline, self.grace].into_iter().flatten().map(|end| end.saturating_duration_since(now));
+        let ends = [self.deadline, self.grace, self.repeats.due()]
+            .into_iter()
+            .flatten()
+            .map(|end| end.saturating_duration_since(now));
         let tick = self.ticks().then_some(TICK);
         let wait = ends.chain(tick).min()?;
         Some(Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: wait.subsec_nanos().into() })
@@ -205,30 +218,31 @@ impl<'a> Monitor<'a> {
         let mut fds = fds.drain(..);
         match message {
             FromInit::Ready { landlock_abi, marks } => {
-                self.marks.extend(marks);
+                self.marks.join(marks);
                 (self.kept, self.view) = (fds.next(), fds.next());
                 if let Some(master) = fds.next() {
                     self.attach_terminal(master);
                 }
+                self.marks.mark("ready");
                 let skipped = self.held.as_ref().map_or(&[][..], |held| &held.skipped);
                 let mechanisms = mechanisms(self.plan, landlock_abi, skipped);
                 self.reporter.say(&Report::Started { pid: self.pid, mechanisms: &mechanisms });
             }
             FromInit::Confined => {
                 self.listener = fds.next();
-                self.mark("confined");
+                self.marks.mark("confined");
             }
             FromInit::Started { .. } => {
                 self.started = true;
                 for signal in std::mem::take(&mut self.early) {
                     self.pass_on(signal);
                 }
-                self.mark("executed");
+                self.marks.mark("executed");
             }
             FromInit::NotExecuted { errno } => self.ending = Some(Ending::not_executed(errno)),
             FromInit::Failed(failure) => self.failure = Some(failure),
             FromInit::Ended { code, signal, cpu_us, peak_kib } => {
-                self.mark("program ended");
+                self.marks.mark("program ended");
                 self.cpu_us = self.cpu_us.max(cpu_us);
                 self.peak.memory_bytes = self.peak.memory_bytes.max(peak_kib * 1024);
                 let memory = signal == Some(libc::SIGKILL) && self.killed_for_memory();
@@ -261,10 +275,6 @@ impl<'a> Monitor<'a> {
         }
     }
 
-    pub(crate) fn mark(&mut self, name: &str) {
-        self.marks.push((name.into(), self.began.elapsed().as_micros() as u64));
-    }
-
     pub(crate) fn output_bytes(&self) -> u64 {
         self.output.iter().map(|relay| relay.moved).sum()
     }
@@ -277,8 +287,14 @@ impl<'a> Monitor<'a> {
                     self.input = None;
                 }
             }
-        } else if self.output[which - 1].step(left) == Progress::OverCap {
+            return;
+        }
+        if self.output[which - 1].step(left) == Progress::OverCap {
             self.end(Reason::Output);
+        }
+        if !self.spoke && self.output_bytes() > 0 {
+            self.spoke = true;
+            self.marks.mark("first output");
         }
     }
 
@@ -294,7 +310,7 @@ impl<'a> Monitor<'a> {
                     // The job stops as a whole, and goes on as a whole.
                     self.pass_on(libc::SIGSTOP);
                     let _ = sys::kill(rustix::process::getpid().as_raw_pid(), libc::SIGSTOP);
-                    self.pass_on(libc::SIGCONT);
+                    // What wakes us, SIGCONT, is read next and passed on: in the foreground the terminal is read again.
                 }
                 signal => self.signal(signal),
             }
@@ -374,7 +390,7 @@ impl<'a> Monitor<'a> {
         if let Some(held) = &self.held {
             self.cpu_us = held.cpu_us().unwrap_or(self.cpu_us);
         }
-        if self.plan.limits.cpu_time_ms.is_some_and(|cap| self.cpu_us > cap * 1000) {
+        if self.plan.limits.cpu_time_ms.is_some_and(|cap| self.cpu_us > cap.saturating_mul(1000)) {
             self.end(Reason::CpuTime);
         }
     }

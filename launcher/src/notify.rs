@@ -7,20 +7,21 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 
 use rustix::fs::{openat2, Mode, OFlags, ResolveFlags};
 
-use crate::report::{Attempt, Report, Reporter};
+use crate::report::Attempt;
 use crate::sys::{self, Notification};
 
 const PATH_MAX: usize = 4096;
 const PAGE: u64 = 4096;
 
-/// Answers one notification. `first`: the program that the plan itself starts, whose memory can't be looked at: the init
-/// that executes it hides its own.
-pub fn attend(listener: BorrowedFd<'_>, root: &OwnedFd, reporter: &Reporter, first: Option<&str>) {
+/// Looks at one notification and answers it; what it was an attempt at, if somebody listens (`heard`). `first`: the program
+/// that the plan itself starts, whose memory can't be looked at: the init that executes it hides its own.
+pub fn attend(listener: BorrowedFd<'_>, root: &OwnedFd, heard: bool, first: Option<&str>) -> Option<Attempt> {
     // ENOENT: the caller was killed meanwhile.
-    let Ok(notification) = sys::notification_receive(listener) else { return };
-    if reporter.heard() {
+    let notification = sys::notification_receive(listener).ok()?;
+    let mut seen = None;
+    if heard {
         let executes = matches!(i64::from(notification.data.nr), libc::SYS_execve | libc::SYS_execveat);
-        let attempt = match first.filter(|_| executes) {
+        seen = match first.filter(|_| executes) {
             Some(path) => Some(Attempt::Exec {
                 pid: notification.pid,
                 raw: path.into(),
@@ -29,13 +30,12 @@ pub fn attend(listener: BorrowedFd<'_>, root: &OwnedFd, reporter: &Reporter, fir
             }),
             None => describe(&notification, root),
         };
-        if let Some(attempt) = attempt {
-            if sys::notification_valid(listener, notification.id) {
-                reporter.say(&Report::Attempt(attempt));
-            }
-        }
+        // What was read may be of another process by now.
+        seen = seen.filter(|_| sys::notification_valid(listener, notification.id));
     }
+    // Before it is reported: the program goes on meanwhile.
     let _ = sys::notification_continue(listener, notification.id);
+    seen
 }
 
 struct PathCall {
@@ -127,10 +127,16 @@ fn look(pid: u32, call: &PathCall, root: &OwnedFd) -> (String, Option<String>, b
 
 /// Resolves within the sandbox's root, by the kernel's own walk. What isn't there is said by its nearest parent.
 fn resolve(root: &OwnedFd, full: &str, follow: bool) -> (Option<String>, bool) {
-    let walk = |path: &str, follow: bool| {
+    let inside = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+    let open = |path: &str, follow: bool, how: ResolveFlags| {
         let flags = OFlags::PATH | OFlags::CLOEXEC | if follow { OFlags::empty() } else { OFlags::NOFOLLOW };
-        openat2(root, path, flags, Mode::empty(), ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS)
+        openat2(root, path, flags, Mode::empty(), how)
     };
+    let walk = |path: &str, follow: bool| open(path, follow, inside);
+    // Through no link a path leads where it says: the kernel need not be asked for the name.
+    if open(full, follow, inside | ResolveFlags::NO_SYMLINKS).is_ok() {
+        return (Some(normal(full)), true);
+    }
     let name = |fd: OwnedFd| {
         use std::os::fd::AsRawFd;
         link(&format!("/proc/self/fd/{}", fd.as_raw_fd()))

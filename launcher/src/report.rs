@@ -18,7 +18,13 @@ pub enum Report<'a> {
         pid: i32,
         mechanisms: &'a [(String, &'static str, String)],
     },
-    Attempt(Attempt),
+    Attempt {
+        #[serde(flatten)]
+        attempt: &'a Attempt,
+        /// So many more like one that was reported before.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        times: Option<u64>,
+    },
     /// A limit ended the sandbox, or refused something within it.
     Limit {
         limit: &'static str,
@@ -58,7 +64,7 @@ pub struct Usage {
     pub disk_files: u64,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, PartialEq, Eq, Hash)]
 #[serde(tag = "action", rename_all = "snake_case")]
 pub enum Attempt {
     Exec { pid: u32, raw: String, resolved: Option<String>, found: bool },

@@ -2,9 +2,9 @@
 //! that one cap in bytes and in files covers it all. Only what the plan lists is ever attached; the host's own tree is
 //! detached at the end and no descriptor to it stays.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::fs::{mkdirat, openat, symlinkat, Mode, OFlags, CWD};
+use rustix::fs::{mkdirat, openat, openat2, symlinkat, Mode, OFlags, ResolveFlags, CWD};
 use rustix::io::Errno;
 use rustix::mount::{
     fsconfig_create, fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, move_mount, open_tree, unmount,
@@ -21,6 +21,8 @@ use crate::sys;
 const SCRATCH: &str = ".scratch";
 const MASK_DIR: &str = ".scratch/hidden.d";
 const MASK_FILE: &str = ".scratch/hidden";
+/// Of the 128 instances that a host commonly gives one id; and as many watches as the least of hosts gives.
+const WATCHES: [(&str, &str); 2] = [("max_inotify_instances", "16"), ("max_inotify_watches", "8192")];
 
 /// What is left to the monitor once the root stands.
 pub struct Root {
@@ -37,6 +39,21 @@ struct Builder<'a> {
     root: OwnedFd,
     kept: Option<OwnedFd>,
     overlays: usize,
+    /// Where links may stand that lead out of the new root, which is not `/` yet.
+    linked: Vec<(&'a str, ResolveFlags)>,
+}
+
+/// A directory below the new root and a name in it.
+struct Spot<'a> {
+    above: Option<OwnedFd>,
+    root: BorrowedFd<'a>,
+    name: &'a str,
+}
+
+impl AsFd for Spot<'_> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.above.as_ref().map_or(self.root, AsFd::as_fd)
+    }
 }
 
 /// `limited` is called once everything but the views of the cgroups stands: it waits until they exist.
@@ -57,10 +74,18 @@ pub fn build(plan: &Plan, sources: &[Option<OwnedFd>], limited: impl FnOnce() ->
     mkdirat(&root, SCRATCH, Mode::from_raw_mode(0o700)).at("root.scratch", SCRATCH)?;
     attach(&clone_of(&scratch, "")?, &root, SCRATCH)?;
 
-    let mut builder = Builder { plan, root, kept: None, overlays: 0 };
+    let mut builder = Builder { plan, root, kept: None, overlays: 0, linked: Vec::new() };
     builder.cover_masks()?;
     for (op, source) in plan.root.iter().zip(sources) {
         builder.apply(op, source.as_ref())?;
+        match op {
+            // A checkout that the operator may never have looked at: what it links is not where a step is meant to act.
+            RootOp::Overlay { to, .. } => builder.linked.push((to, ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS)),
+            RootOp::Bind { to: path, kind: Kind::Dir, .. } | RootOp::Symlink { path, .. } => {
+                builder.linked.push((path, ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS));
+            }
+            _ => {}
+        }
     }
     limited()?;
     for op in &plan.root {
@@ -91,7 +116,7 @@ fn attach(mount: &OwnedFd, dir: impl AsFd, path: &str) -> Outcome<()> {
     move_mount(mount, "", dir, path, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH).at("root.mount", path)
 }
 
-fn file(dir: &OwnedFd, path: &str, mode: u32, content: &str) -> Outcome<()> {
+fn file(dir: impl AsFd, path: &str, mode: u32, content: &str) -> Outcome<()> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
     let fd = openat(dir, path, flags, Mode::from_raw_mode(mode)).at("root.file", path)?;
     let mut rest = content.as_bytes();
@@ -112,19 +137,24 @@ impl Builder<'_> {
         match (op, source) {
             (RootOp::Dir { path, mode }, _) => self.dir(path, *mode),
             (RootOp::Symlink { path, target }, _) => {
-                symlinkat(&**target, &self.root, under(path)).at("root.link", path)
+                let spot = self.spot(path).at("root.place", path)?;
+                symlinkat(&**target, &spot, spot.name).at("root.link", path)
             }
-            (RootOp::File { path, mode, content }, _) => file(&self.root, under(path), *mode, content),
+            (RootOp::File { path, mode, content }, _) => {
+                let spot = self.spot(path).at("root.place", path)?;
+                file(&spot, spot.name, *mode, content)
+            }
             (RootOp::Bind { to, kind, .. }, Some(tree)) => {
                 self.mountpoint(to, *kind)?;
-                attach(tree, &self.root, under(to))
+                self.attach(tree, to)
             }
             (RootOp::Scratch { name, to, exec }, _) => self.scratch(name, to, *exec),
             (RootOp::Overlay { to, write, exec, .. }, Some(lower)) => self.overlay(lower, to, *write, *exec),
             (RootOp::Proc { to }, _) => {
                 self.mountpoint(to, Kind::Dir)?;
                 let fs = fsopen("proc", FsOpenFlags::FSOPEN_CLOEXEC).at("root.proc", to)?;
-                self.mount_new(&fs, "root.proc", to, NOEXEC | NODEV)
+                self.mount_new(&fs, "root.proc", to, NOEXEC | NODEV)?;
+                self.cap_watches(to)
             }
             (RootOp::Devpts { to }, _) => {
                 self.mountpoint(to, Kind::Dir)?;
@@ -139,18 +169,39 @@ impl Builder<'_> {
                 let Some(mount) = self.existing(path)? else { return Ok(()) };
                 let attributes = RDONLY | NOSUID | NODEV | NOEXEC;
                 sys::mount_setattr(mount.as_fd(), c"", false, attributes, None).at("root.attributes", path)?;
-                attach(&mount, &self.root, under(path))
+                self.attach(&mount, path)
             }
             // Later: they may not exist yet.
             (RootOp::CgroupView { .. }, _) => Ok(()),
             (op @ (RootOp::Bind { .. } | RootOp::Overlay { .. }), None) => {
-                Err(Errno::BADF).at("root.bind", op.target().unwrap_or_default())
+                Err(Errno::BADF).at("root.bind", op.target())
             }
         }
     }
 
+    /// Where `path` is in the new root. The host is still around it: below whatever brings links of its own, none is
+    /// followed out.
+    fn spot<'p>(&'p self, path: &'p str) -> Result<Spot<'p>, Errno> {
+        let path = under(path);
+        let below = |top: &str| path.strip_prefix(under(top)).is_some_and(|rest| rest.starts_with('/'));
+        let mut spot = Spot { above: None, root: self.root.as_fd(), name: path };
+        if let Some((_, resolve)) = self.linked.iter().rev().find(|(top, _)| below(top)) {
+            let (above, name) = path.rsplit_once('/').ok_or(Errno::INVAL)?;
+            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            spot.above = Some(openat2(&self.root, above, flags, Mode::empty(), *resolve)?);
+            spot.name = name;
+        }
+        Ok(spot)
+    }
+
+    fn attach(&self, mount: &OwnedFd, path: &str) -> Outcome<()> {
+        let spot = self.spot(path).at("root.place", path)?;
+        attach(mount, &spot, spot.name)
+    }
+
     fn dir(&self, path: &str, mode: u32) -> Outcome<()> {
-        match mkdirat(&self.root, under(path), Mode::from_raw_mode(mode)) {
+        let spot = self.spot(path).at("root.place", path)?;
+        match mkdirat(&spot, spot.name, Mode::from_raw_mode(mode)) {
             Ok(()) | Err(Errno::EXIST) => Ok(()),
             Err(errno) => Err(errno).at("root.dir", path),
         }
@@ -161,7 +212,8 @@ impl Builder<'_> {
             Kind::Dir => self.dir(path, 0o755),
             Kind::File => {
                 let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-                match openat(&self.root, under(path), flags, Mode::from_raw_mode(0o644)) {
+                let spot = self.spot(path).at("root.place", path)?;
+                match openat(&spot, spot.name, flags, Mode::from_raw_mode(0o644)) {
                     // Already there and not ours to write (a lower layer): it serves as a mountpoint all the same.
                     Ok(_) | Err(Errno::ACCESS | Errno::ROFS) => Ok(()),
                     Err(errno) => Err(errno).at("root.file", path),
@@ -174,7 +226,7 @@ impl Builder<'_> {
         fsconfig_create(fs.as_fd()).at(step, to)?;
         let attributes = MountAttrFlags::from_bits_retain((attributes | NOSUID) as u32);
         let mount = fsmount(fs.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes).at(step, to)?;
-        attach(&mount, &self.root, under(to))
+        self.attach(&mount, to)
     }
 
     fn scratch(&mut self, name: &str, to: &str, exec: bool) -> Outcome<()> {
@@ -188,7 +240,7 @@ impl Builder<'_> {
         if self.plan.keep.as_deref() == Some(name) {
             self.kept = Some(self.open_dir(&path)?);
         }
-        attach(&mount, &self.root, under(to))
+        self.attach(&mount, to)
     }
 
     fn overlay(&mut self, lower: &OwnedFd, to: &str, write: bool, exec: bool) -> Outcome<()> {
@@ -221,10 +273,28 @@ impl Builder<'_> {
         Ok(())
     }
 
+    /// What inotify hands out is counted for the id that made the namespace: uncapped, one sandbox takes all that root,
+    /// or the user, has. The caps are this namespace's own, and only lower; a program can't write them (/proc/sys is
+    /// read-only by then).
+    fn cap_watches(&self, proc: &str) -> Outcome<()> {
+        for (name, most) in WATCHES {
+            let path = format!("{}/sys/user/{name}", under(proc));
+            let flags = OFlags::WRONLY | OFlags::CLOEXEC;
+            match openat(&self.root, &*path, flags, Mode::empty()) {
+                Ok(fd) => drop(rustix::io::write(&fd, most.as_bytes()).at("root.watches", &path)?),
+                // A kernel without inotify has none to take.
+                Err(Errno::NOENT) => {}
+                Err(errno) => return Err(errno).at("root.watches", &path),
+            }
+        }
+        Ok(())
+    }
+
     /// A bind of what is already inside at `path`; `None` if nothing is.
     fn existing(&self, path: &str) -> Outcome<Option<OwnedFd>> {
         let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
-        match open_tree(&self.root, under(path), flags | OpenTreeFlags::AT_SYMLINK_NOFOLLOW) {
+        let flags = flags | OpenTreeFlags::AT_SYMLINK_NOFOLLOW;
+        match self.spot(path).and_then(|spot| open_tree(&spot, spot.name, flags)) {
             Ok(mount) => Ok(Some(mount)),
             Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
             Err(errno) => Err(errno).at("root.mask", path),
@@ -233,7 +303,8 @@ impl Builder<'_> {
 
     /// Covers with an empty file or directory that nobody may open, on a read-only mount (so its mode stays).
     fn mask(&self, path: &str) -> Outcome<()> {
-        let found = match rustix::fs::statat(&self.root, under(path), rustix::fs::AtFlags::SYMLINK_NOFOLLOW) {
+        let nofollow = rustix::fs::AtFlags::SYMLINK_NOFOLLOW;
+        let found = match self.spot(path).and_then(|spot| rustix::fs::statat(&spot, spot.name, nofollow)) {
             Err(Errno::NOENT | Errno::NOTDIR) => return Ok(()),
             other => other.at("root.mask", path)?,
         };
@@ -242,7 +313,7 @@ impl Builder<'_> {
             libc::S_IFLNK => return Err(Errno::LOOP).at("root.mask", path),
             _ => MASK_FILE,
         };
-        attach(&clone_of(&self.root, cover)?, &self.root, under(path))
+        self.attach(&clone_of(&self.root, cover)?, path)
     }
 
     /// Makes the covers mounts of their own, read-only, so that each clone of them is too.
@@ -264,7 +335,7 @@ impl Builder<'_> {
         let mount = open_tree(CWD, &*group.dir, flags).at("root.cgroup", &group.dir)?;
         let attributes = RDONLY | NOSUID | NODEV | NOEXEC;
         sys::mount_setattr(mount.as_fd(), c"", false, attributes, None).at("root.attributes", to)?;
-        attach(&mount, &self.root, under(to))
+        self.attach(&mount, to)
     }
 
     fn open_dir(&self, path: &str) -> Outcome<OwnedFd> {

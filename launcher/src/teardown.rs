@@ -21,7 +21,7 @@ impl Monitor<'_> {
     /// Kills what is left, carries the last output, reads the accounts, hands over what is kept, removes the rest.
     pub fn finish(mut self) -> (i32, Vec<(String, u64)>) {
         let teardown = Instant::now();
-        let wall_us = self.began.elapsed().as_micros() as u64;
+        let wall_us = self.marks.began().elapsed().as_micros() as u64;
         let _ = pidfd_send_signal(&self.pidfd, Signal::KILL);
         if let Some(held) = &self.held {
             held.kill();
@@ -29,7 +29,8 @@ impl Monitor<'_> {
         // A descendant waiting for an answer dies with the listener's end.
         self.listener = None;
         while matches!(sys::reap(true), Err(Errno::INTR)) {}
-        self.mark("tree dead");
+        self.marks.mark("tree dead");
+        self.repeats.tell(self.reporter);
         self.drain();
         drop(self.terminal.take());
         let usage = self.usage(wall_us);
@@ -56,6 +57,7 @@ impl Monitor<'_> {
         match self.kept.take().filter(|_| self.plan.keep.is_some() && self.failure.is_none()) {
             Some(kept) => {
                 self.reporter.hand_over(&report, kept.as_fd());
+                self.marks.mark("handed over");
                 if let Some(fd) = self.reporter.descriptor() {
                     let copying = Instant::now();
                     self.control.wait_for_release(fd);
@@ -69,14 +71,14 @@ impl Monitor<'_> {
         // and the kernel ends a pid namespace before its first process.
         let processes_left = self.held.as_ref().and_then(cgroup::Held::processes).unwrap_or(0);
         let left = self.held.take().map(|held| held.remove(PATIENCE)).unwrap_or_default();
-        self.mark("removed");
+        self.marks.mark("removed");
         self.reporter.say(&Report::Removed {
             teardown_us: (teardown.elapsed() - copied).as_micros() as u64,
             processes_left,
             cgroups_left: &left,
         });
         self.reporter.flush(SendFlags::empty());
-        (ending.exit, self.marks)
+        (ending.exit, self.marks.into_vec())
     }
 
     /// All writers are dead: what is in the pipes is all there will be.

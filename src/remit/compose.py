@@ -83,7 +83,7 @@ def load_text(text: str | bytes, source: str, directory: str) -> Effective:
             "widened": effective.widened,
             "others": others,
         }
-        closure.cache.replace(file, json.dumps(body))
+        closure.cache.write(file, body)
     return effective
 
 
@@ -101,8 +101,10 @@ def _installation() -> tuple[str, tuple[tuple[str, int, int], ...]]:
 
 
 def _cached(file: str) -> Effective | None:
+    body = closure.cache.read(file)
+    if body is None:
+        return None
     try:
-        body = json.loads(_read(file))
         for path, digest in body["others"].items():
             if hashlib.sha256(_read(path)).hexdigest() != digest:
                 return None
@@ -116,9 +118,12 @@ _USUAL_NAMES = ("python3", "python", "node", "npm", "npx")
 """What the python and node bases call their programs."""
 
 
-def without_remit(argv: Sequence[str], cwd: str, base: str | None) -> tuple[Effective, str, tuple[str, ...]]:
+def without_remit(
+    argv: Sequence[str], cwd: str, base: str | None, work: str | None = None, keep: Sequence[str] = ()
+) -> tuple[Effective, str, tuple[str, ...]]:
     """The remit of a command that has none: the strictest built-in base that can run it, with the program, and with the
-    files that the command itself names as inputs. Returns it with the base's name and those files."""
+    files that the command itself names as inputs. `work`: a directory to show, copied on write, as the work directory;
+    `keep`: patterns of what to take out of it. Returns it with the base's name and those files."""
     from remit.policy.bases import strictest_for
 
     at = _on_host(argv[0])
@@ -127,6 +132,8 @@ def without_remit(argv: Sequence[str], cwd: str, base: str | None) -> tuple[Effe
     if base is None:
         base = strictest_for(argv[0], _is_static(os.path.abspath(at)))
     given = tuple(inputs.named_by(argv[1:], cwd))
+    if work is not None:
+        given = tuple(item for item in given if not _lies_in(item, cwd, work))
     document: dict[str, Any] = {"apiVersion": "remit/v1", "agent": "command", "extends": base}
     program = os.path.abspath(at) if "/" in argv[0] else argv[0]
     if base in ("binary", "static-binary"):
@@ -135,10 +142,19 @@ def without_remit(argv: Sequence[str], cwd: str, base: str | None) -> tuple[Effe
         # python3.12, or an interpreter by its path: that one, instead of the base's.
         document["process"] = {"exec": [program]}
         document["unsafe_widen"] = ["process.exec"]
-    if given:
-        document["filesystem"] = {"read": list(given)}
+    filesystem = ({"read": list(given)} if given else {}) | ({"work": {"from": work}} if work is not None else {})
+    if filesystem:
+        document["filesystem"] = filesystem
+    if keep:
+        document["state"] = {"keep": list(keep)}
     named = tuple(item if isinstance(item, str) else item["from"] for item in given)
-    return load_text(json.dumps(document, ensure_ascii=False), f"built-in {base}", cwd), base, named
+    text = json.dumps(document, ensure_ascii=False)
+    return load_text(text, f"built-in {base}", work if work is not None else cwd), base, named
+
+
+def _lies_in(given: str | dict[str, str], cwd: str, work: str) -> bool:
+    path = os.path.normpath(os.path.join(cwd, given if isinstance(given, str) else given["from"]))
+    return path == work or path.startswith(work.rstrip("/") + "/")
 
 
 def _on_host(name: str) -> str | None:
@@ -230,7 +246,7 @@ def installed(
 ) -> Prefix:
     """The sealed prefix of `process.install`, filled by running the command in a sandbox of its own if it is not
     there or no longer what was hashed. `begin` hears the command before it runs. Raises `SetupError` if it fails."""
-    from remit.sandbox import prefix
+    from remit.sandbox import prefix, staging
     from remit.sandbox.run import Listener, Outcome
     from remit.sandbox.run import run as run_sandbox
 
@@ -258,6 +274,7 @@ def installed(
     def take(root: int, outcome: Outcome) -> None:
         if outcome.exit == 0:
             prefix.take(root, store, effective.remit.limits.disk)
+        staging.sweep(os.path.dirname(store))
 
     quiet = Listener(lambda event: None, lambda attempt: None)
     outcome = run_sandbox(effective, prepared.compiled, take, quiet, timings=False)

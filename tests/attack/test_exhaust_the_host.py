@@ -67,13 +67,67 @@ def test_too_many_files_are_an_error(python):
     assert held.out == "ENOSPC True\n", held
 
 
-def test_endless_output_is_cut_and_a_little_is_not(python):
-    held = python("while True: print('y'*1000)", "limits: {output: 100KiB, wall: 30s}\n")
+@pytest.mark.parametrize("stream", ["stdout", "stderr", "both"])
+def test_endless_output_is_cut_and_a_little_is_not(python, stream):
+    streams = {"stdout": "1", "stderr": "2", "both": "1, 2"}[stream]
+    held = python(
+        f"import os\nwhile True:\n for f in ({streams},): os.write(f, b'y'*1000+b'\\n')",
+        "limits: {output: 100KiB, wall: 30s}\n",
+    )
     assert held.code == 137
     assert held.receipt["result"]["reason"] == "output"
-    assert len(held.out) == 100 * 1024
+    assert held.out.count("y") + held.err.split("remit: ")[0].count("y") <= 100 * 1024
+    if stream == "stdout":
+        assert len(held.out) == 100 * 1024
     exact = python("import sys; sys.stdout.write('z'*(100*1024))", "limits: {output: 100KiB}\n")
     assert (exact.code, len(exact.out)) == (0, 100 * 1024)
+
+
+def test_zombies_and_threads_are_counted_like_processes_and_a_few_are_fine(python):
+    storm = (
+        "import os, threading, time\n"
+        "def count(make):\n"
+        " n=0\n"
+        " try:\n"
+        "  while n < 500: make(); n+=1\n"
+        " except (OSError, RuntimeError): pass\n"
+        " return n\n"
+        "def zombie():\n"
+        " if os.fork()==0: os._exit(0)\n"
+        "n=count(zombie); print(1 < n <= 20, flush=True)\n"
+        "while True:\n"
+        " try: os.wait()\n"
+        " except ChildProcessError: break\n"
+        "n=count(lambda: threading.Thread(target=time.sleep, args=(30,), daemon=True).start()); print(1 < n <= 20, flush=True)\n"
+        "os._exit(0)\n"
+    )
+    held = python(storm, "limits: {processes: 20, wall: 20s}\n", timeout=40)
+    assert (held.code, held.out) == (0, "True\nTrue\n"), held
+    assert held.receipt["teardown"]["nothing_remains"]
+
+
+def test_watches_are_capped_below_what_the_host_gives_one_id(python):
+    """Instances of inotify are counted for the id that made the namespace, and root has 128: all could be taken."""
+    import ctypes
+    import os
+
+    held = python(
+        "import ctypes, errno, os\nlibc=ctypes.CDLL(None, use_errno=True)\n"
+        "fds=[]\n"
+        "while (fd:=libc.inotify_init1(0)) >= 0: fds.append(fd)\n"
+        "print(errno.errorcode[ctypes.get_errno()], len(fds))\n"
+        "print(libc.inotify_add_watch(fds[0], b'/workspace', 0xfff)); open('a','w').close(); print(len(os.read(fds[0], 4096)) > 0)\n"
+        "n=0\ntry:\n"
+        " for n in range(20000):\n"
+        "  os.mkdir(f'd{n}'); ctypes.set_errno(0)\n"
+        "  if libc.inotify_add_watch(fds[1], f'd{n}'.encode(), 2) < 0: raise OSError(ctypes.get_errno(), '')\n"
+        "except OSError as e: print(errno.errorcode[e.errno], n)\n",
+        "limits: {files: 30000}\n",
+    )
+    assert held.out.splitlines() == ["EMFILE 16", "1", "True", "ENOSPC 8191"], held
+    own = ctypes.CDLL(None).inotify_init1(0)
+    assert own >= 0
+    os.close(own)
 
 
 def test_processor_time_of_the_whole_tree_is_held(python):

@@ -87,8 +87,8 @@ def test_sigterm_lets_the_program_say_goodbye_and_then_ends_it(tmp_path, needs):
     needs("userns")
     (tmp_path / "remit.yaml").write_text(HEAD + PYTHON)
     code = (
-        "import signal, time\n"
-        "signal.signal(signal.SIGTERM, lambda *_: print('bye', flush=True))\n"
+        "import os, signal, time\n"
+        "signal.signal(signal.SIGTERM, lambda *_: os.write(1, b'bye\\n'))\n"
         "print('up', flush=True)\n"
         "while True: time.sleep(1)\n"
     )
@@ -144,3 +144,63 @@ def test_cgroups_of_a_killed_launcher_are_removed_by_a_later_run_and_those_in_us
     assert any(name.startswith("rmt-") for name in os.listdir(parents["memory"])), "the other one still runs"
     kept.send_signal(signal.SIGTERM)
     kept.wait(20)
+
+
+@pytest.mark.parametrize(
+    ("trick", "code"),
+    [
+        ("os.kill(os.getpid(), signal.SIGSTOP)", 124),  # stopped by itself: the clock goes on
+        ("[signal.signal(s, signal.SIG_IGN) for s in (1, 2, 3, 15)]; time.sleep(60)", 124),
+        ("signal.pthread_sigmask(signal.SIG_BLOCK, range(1, 65)); time.sleep(60)", 124),
+        ("os.fork() and os._exit(0); time.sleep(60)", 0),  # the program's end is everybody's
+        (
+            "libc.prctl(36, 1); os.fork() or (os.setsid(), os.fork() or time.sleep(60)); os._exit(0)",
+            0,
+        ),  # a reaper of its own
+        (
+            "libc.prctl(1, 0); os.fork() or (libc.prctl(1, 0), time.sleep(60)); os._exit(0)",
+            0,
+        ),  # no death with the parent
+        ("p=os.fork() or (os.kill(os.getpid(), 19), 1); time.sleep(0.1); os._exit(0)", 0),
+        ("os.fork() or os.setpgid(0, 0); time.sleep(60)", 124),  # out of the group that signals are sent to
+    ],
+)
+def test_no_trick_with_signals_sessions_or_parents_makes_one_stay(python, trick, code):
+    mark = f"{_MARK}-{os.getpid()}-trick"
+    held = python(
+        f"import ctypes, os, signal, sys, time\nlibc=ctypes.CDLL(None)\nprint('up', flush=True)\n{trick}\n",
+        "limits: {wall: 1s}\n",
+        argv=[mark],
+    )
+    assert (held.code, held.out) == (code, "up\n"), held
+    assert held.receipt["teardown"]["nothing_remains"]
+    assert _alive(mark) == []
+
+
+def test_a_lock_on_an_input_lasts_no_longer_than_its_sandbox(python, tmp_path):
+    import fcntl
+
+    (tmp_path / "in").write_text("shared")
+    held = python(
+        "import fcntl\nf=open('in'); fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB); print('locked')\n"
+        "try: fcntl.lockf(f, fcntl.LOCK_EX | fcntl.LOCK_NB); print('WROTE')\nexcept OSError: print('refused')\n",
+        "filesystem: {read: [./probe.py, ./in]}\n",
+    )
+    assert held.out.splitlines() == ["locked", "refused"], held
+    with open(tmp_path / "in", "r+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def test_the_first_process_with_its_limits_lowered_still_ends_everything_in_time(python):
+    """The same id may lower the limits of process 1 (the kernel asks for no more); it gains nothing by it."""
+    held = python(
+        "import os, resource, time\n"
+        "for name in ('NOFILE', 'CPU', 'NPROC', 'SIGPENDING', 'STACK', 'MEMLOCK'):\n"
+        " try: resource.prlimit(1, getattr(resource, 'RLIMIT_'+name, 11), (0, 0))\n"
+        " except (OSError, ValueError): pass\n"
+        "if os.fork()==0: time.sleep(60)\n"
+        "print('up', flush=True); time.sleep(60)\n",
+        "limits: {wall: 1s}\n",
+    )
+    assert (held.code, held.out) == (124, "up\n"), held
+    assert held.receipt["teardown"]["nothing_remains"]

@@ -54,6 +54,7 @@ _CALL = (
         ("ioctl TIOCLINUX", 16, (0, 0x541C, 0), "EPERM"),
         ("socket AF_VSOCK", 41, (40, 1, 0), "EPERM"),
         ("socket AF_PACKET", 41, (17, 3, 0), "EPERM"),
+        ("socket AF_PACKET by its old name", 41, (2, 10, 0), "EPERM"),
         ("socket raw", 41, (2, 3, 1), "EPERM"),
         ("socket netlink audit", 41, (16, 3, 9), "EPERM"),
         ("mknod of a block device", 259, (-100, 0, 0o060000, 0), "EPERM"),

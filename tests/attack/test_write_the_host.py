@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import signal
 
 import pytest
 
@@ -107,3 +109,50 @@ def test_a_destination_that_fails_half_way_is_told_with_what_was_placed(python, 
     held = python("open('a.txt','w').write('1'); open('b.txt','w').write('1')", "state: {keep: ['*.txt']}\n")
     assert [k["path"] for k in held.receipt["kept"]] == ["a.txt"]
     assert "b.txt" in held.receipt["keep_error"]
+
+
+def test_no_lease_is_taken_on_an_input_that_would_make_the_hosts_writer_wait(python, tmp_path):
+    """The guest owns what it is shown, and an owner may ask to be waited for: 45 s a time. Twin: the owner outside may."""
+    (tmp_path / "in").write_text("shared")
+    held = python(
+        "import errno, fcntl\n"
+        "for kind in (fcntl.F_RDLCK, fcntl.F_WRLCK):\n"
+        " try: fcntl.fcntl(open('in'), fcntl.F_SETLEASE, kind); print('LEASED')\n"
+        " except OSError as e: print(errno.errorcode[e.errno])\n"
+        "import ctypes; libc=ctypes.CDLL(None, use_errno=True); f=open('in')\n"
+        "print(libc.syscall(ctypes.c_long(72), ctypes.c_long(f.fileno()), ctypes.c_long(1024 | 1 << 32), ctypes.c_long(0)))\n"
+        "print(fcntl.fcntl(f, fcntl.F_GETLEASE), fcntl.fcntl(f, fcntl.F_DUPFD, 10) >= 10)\n",
+        "filesystem: {read: [./probe.py, ./in]}\n",
+    )
+    assert held.out.splitlines() == ["EPERM", "EPERM", "-1", "2 True"], held
+    before = signal.signal(signal.SIGIO, signal.SIG_IGN)
+    with open(tmp_path / "in") as file:
+        fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+        with pytest.raises(BlockingIOError):
+            os.open(tmp_path / "in", os.O_WRONLY | os.O_NONBLOCK)
+        fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+    signal.signal(signal.SIGIO, before)
+
+
+@pytest.mark.parametrize("kind", ["file", "folder"])
+def test_a_link_in_a_checkout_does_not_lead_the_set_up_out(run, tmp_path, kind):
+    """An input meant to appear below a folder that the checkout made a link: nothing is made where it leads."""
+    (tmp_path / "repo").mkdir()
+    (tmp_path / "victim").mkdir(mode=0o777)
+    (tmp_path / "victim").chmod(0o777)
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/a").write_text("input")
+    source = "./in/a" if kind == "file" else "./in"
+    remit = (
+        "extends: shell-with-git\n"
+        f"filesystem: {{work: {{from: ./repo}}, read: [{{from: {source}, to: /workspace/docs/x/y}}]}}\n"
+    )
+    command = ["sh", "-c", "cat /workspace/docs/x/y /workspace/docs/x/y/a 2>/dev/null; true"]
+    (tmp_path / "repo/docs").symlink_to(tmp_path / "victim")
+    held = run(remit, command)
+    assert (held.code, os.listdir(tmp_path / "victim")) == (125, [])
+    assert "root.place" in held.err
+    # The twin: a folder of that name.
+    (tmp_path / "repo/docs").unlink()
+    (tmp_path / "repo/docs").mkdir()
+    assert run(remit, command).out == "input"

@@ -67,8 +67,11 @@ def plan(who: str, script: str, limits: Limits) -> dict[str, Any]:
     return document
 
 
-def boot(kernel: Path, folder: Path, cases: Mapping[str, tuple[str, str, Limits]]) -> dict[str, list[str]]:
-    """Runs each case (who, script, limits) in one guest. Gives the lines of each, the last being `RC n`; the rest of
+def boot(
+    kernel: Path, folder: Path, cases: Mapping[str, tuple[str, str, Limits]], beside: Mapping[str, str] | None = None
+) -> dict[str, list[str]]:
+    """Runs each case (who, script, limits) in one guest, with what is to happen `beside` it, in the background outside
+    the sandbox. Gives the lines of each, the last being `RC n`; the rest of
     what the guest said is under ''."""
     root = folder / "root"
     for directory in ("bin", "proc", "sys", "dev", "plans"):
@@ -83,7 +86,8 @@ def boot(kernel: Path, folder: Path, cases: Mapping[str, tuple[str, str, Limits]
         if who == "user":
             inner = f"echo 0 > /sys/fs/cgroup/user/supervisor/cgroup.procs; exec /bin/as-user {run}"
             run = f"sh -c '{inner}'"
-        lines.append(f'echo "CASE {name}"; {run}; echo "RC $?"')
+        meanwhile = f"({beside[name]}) & " if beside and name in beside else ""
+        lines.append(f'echo "CASE {name}"; {meanwhile}{run}; echo "RC $?"')
     for name, text in (("init", _INIT), ("second", _SECOND.replace("{cases}", "\n".join(lines)))):
         (root / name).write_text(text)
         (root / name).chmod(0o755)

@@ -36,6 +36,19 @@ def _cases(who: str) -> dict[str, tuple[str, str, Limits]]:
     }
 
 
+_UPTIME = "busybox cut -d. -f1 /proc/uptime"
+_CLOCK = {
+    "clock-back": ("root", f"{_UPTIME}; echo; busybox sleep 77", _SHORT),
+    "clock-forward": ("root", "busybox sleep 4; echo lived", _FREE),
+    "clock-after": ("root", f"{_UPTIME}", _SMALL),
+}
+_JUMPS = {
+    "clock-back": "sleep 1; date -s '2001-01-01 00:00:00' >/dev/null",
+    "clock-forward": "sleep 1; date -s '2037-01-01 00:00:00' >/dev/null",
+}
+"""What the host's clock does meanwhile."""
+
+
 def _kernels() -> list[object]:
     found = guest.kernels()
     if found:
@@ -51,7 +64,8 @@ def said(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         if "guest" in os.environ.get("REMIT_MUST_RUN", "").split(","):
             pytest.fail(message)
         pytest.skip(message)
-    return guest.boot(kernel, tmp_path_factory.mktemp("guest"), {**_cases("root"), **_cases("user")})
+    cases = {**_cases("root"), **_cases("user"), **_CLOCK}
+    return guest.boot(kernel, tmp_path_factory.mktemp("guest"), cases, _JUMPS)
 
 
 @pytest.mark.parametrize("who", ["root", "user"])
@@ -87,3 +101,11 @@ def test_nothing_remains(said):
     left = [line for line in said[""] if line.startswith("LEFT ")]
     assert left == ["LEFT 0 0"], said
     assert said["root-daemon"] == said["user-daemon"] == ["RC 0"]
+
+
+def test_a_clock_that_jumps_neither_kills_nor_spares(said):
+    began, _, code = said["clock-back"]
+    assert code == "RC 124", said["clock-back"]
+    assert said["clock-forward"] == ["lived", "RC 0"]
+    # All of it, by the clock that does not jump: the wall of 1.5 s, the four seconds, two starts.
+    assert int(said["clock-after"][0]) - int(began) < 30

@@ -42,6 +42,15 @@ def test_125_of_the_program_is_not_125_of_the_setup(python):
     assert held.receipt["result"] == {"exit": 125, "reason": "exited", "signal": None}
 
 
+def test_standard_streams_can_be_opened_again_by_their_names(python):
+    held = python(
+        "for name in ('stdout', 'stderr'):\n    with open(f'/dev/{name}', 'w') as again: again.write(name)\n"
+        "print(open('/dev/stdin').read() or 'empty')"
+    )
+    assert (held.code, held.out) == (0, "stdoutempty\n")
+    assert held.err.startswith("stderr")
+
+
 def test_death_by_signal_is_128_and_the_number(python):
     held = python("import os, signal; os.kill(os.getpid(), signal.SIGTERM)")
     assert held.code == 128 + signal.SIGTERM
@@ -298,3 +307,48 @@ def test_keep_goes_where_it_is_told(python, tmp_path):
     held = python("open('a.txt','w').write('1')", "state: {keep: ['*.txt']}\n", options=["--keep-to", "elsewhere"])
     assert held.code == 0
     assert Path(tmp_path, "elsewhere/a.txt").read_text() == "1"
+
+
+def _without_a_file(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [*REMIT, "run", "--accept-tier", "partial", *words]
+    return subprocess.run(command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+
+
+def test_a_directory_shown_by_name_is_a_copy_and_what_is_named_is_kept(tmp_path, needs):
+    needs("userns")
+    (tmp_path / "a.txt").write_text("hello\n")
+    done = _without_a_file(tmp_path, "--work", ".", "--keep", "b*", "--", "cp", "a.txt", "b.txt")
+    assert done.returncode == 0, done
+    assert (tmp_path / "kept/b.txt").read_text() == "hello\n"
+    assert not (tmp_path / "b.txt").exists()
+    done = _without_a_file(tmp_path, "-q", "--work", ".", "--", "grep", "-r", "hello", ".")
+    assert "./a.txt:hello" in done.stdout
+    (tmp_path / "sub").mkdir()
+    done = _without_a_file(tmp_path / "sub", "-q", "--work", "..", "--", "cat", "../a.txt")
+    assert done.stdout == "hello\n", done
+    assert "b.txt" not in os.listdir(tmp_path)
+
+
+def test_without_it_the_directory_is_not_shown_and_that_is_said(tmp_path, needs):
+    needs("userns")
+    (tmp_path / "a.txt").write_text("hello\n")
+    done = _without_a_file(tmp_path, "--", "grep", "-r", "hello", ".")
+    assert done.returncode == 1
+    assert "--work ." in done.stderr
+
+
+def test_a_remits_file_is_not_widened_from_the_command_line(tmp_path, needs):
+    (tmp_path / "r.yaml").write_text("apiVersion: remit/v1\nagent: a\nextends: binary\n")
+    done = _without_a_file(tmp_path, "--work", ".", "--remit", "r.yaml", "--", "true")
+    assert done.returncode == 2
+    assert "filesystem.work.from" in done.stderr
+
+
+def test_an_input_that_is_not_there_is_told_by_check_and_by_run(run):
+    remit = "extends: binary\nprocess: {exec: [cat]}\nfilesystem: {read: [./nowhere.csv]}\n"
+    held = run(remit, ["cat", "/dev/null"])
+    assert held.code == 2
+    assert "nowhere.csv does not exist" in held.err
+    command = [*REMIT, "check", "--json", "remit.yaml"]
+    done = subprocess.run(command, cwd=run.folder, capture_output=True, text=True, check=True)
+    assert "nowhere.csv" in json.loads(done.stdout)["warnings"][0]["message"]

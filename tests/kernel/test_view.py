@@ -97,3 +97,16 @@ def test_what_the_kernel_refuses_is_what_decide_denies(run):
     assert wrong == [], wrong
     assert sum(did.values()) >= 15, "both sides of the property must be drawn"
     assert sum(not x for x in did.values()) >= 15
+
+
+def test_what_repeats_is_told_once_and_counted(python, tmp_path):
+    code = "import os\nfor _ in range(5000): os.close(os.open('probe.py', 0))\nopen('other', 'w').close()\n"
+    held = python(code, "observe: open\n", options=["--events", "events.jsonl"])
+    events = [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()]
+    opens = [e for e in events if e["event"] == "attempt" and e["raw"] == "probe.py"]
+    assert len(opens) < 50
+    assert sum(e.get("times", 1) for e in opens) >= 5000
+    assert opens[0].get("times") is None, "the first is told at once"
+    attempts = [e for e in events if e["event"] == "attempt"]
+    assert held.receipt["attempts"] == sum(e.get("times", 1) for e in attempts)
+    assert [e["raw"] for e in attempts if e["raw"] == "other"] == ["other"]

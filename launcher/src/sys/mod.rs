@@ -125,6 +125,9 @@ pub fn seccomp(program: &[Instruction], notify: bool) -> Result<Option<OwnedFd>,
         Err(Errno::INVAL) => install(listener),
         other => other,
     }?;
+    // Linux 6.6: who waits for the answer is woken on the processor that gives it. An older kernel says EINVAL.
+    // SAFETY: a plain call with a number.
+    unsafe { libc::ioctl(fd as RawFd, NOTIF_SET_FLAGS as _, NOTIF_SYNC_WAKE_UP) };
     // SAFETY: the kernel has just made this descriptor for us.
     Ok(Some(unsafe { OwnedFd::from_raw_fd(fd as RawFd) }))
 }
@@ -134,6 +137,8 @@ pub use libc::seccomp_notif as Notification;
 const NOTIF_RECV: u64 = 0xc050_2100;
 const NOTIF_SEND: u64 = 0xc018_2101;
 const NOTIF_ID_VALID: u64 = 0x4008_2102;
+const NOTIF_SET_FLAGS: u64 = 0x4008_2104;
+const NOTIF_SYNC_WAKE_UP: u64 = 1;
 
 pub fn notification_receive(fd: BorrowedFd<'_>) -> Result<Notification, Errno> {
     // SAFETY: a zeroed notification is what the kernel asks for, and it fills it.

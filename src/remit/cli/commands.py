@@ -12,7 +12,8 @@ from remit import __version__
 _RUN_EXAMPLES = """examples:
   remit run -- python3 tool.py data.csv            the strictest built-in base that can run it
   remit run --remit remit.yaml -- python3 tool.py  held to a file
-  remit run --base coding -- sh -c 'make test'     held to a built-in base
+  remit run --base coding --work . -- make test    held to a built-in base, in a copy of this directory
+  remit run --work . --keep 'out/**' -- ./build    what it writes to out/ is copied to ./kept
   remit run --remit r.yaml --events events.jsonl --receipt receipt.json -- node app.js
 
 exit status: the program's own; 128+N if signal N ended it; 124 the wall clock ran out; 137 killed for a limit;
@@ -89,9 +90,15 @@ def parser(argv: Sequence[str]) -> argparse.ArgumentParser:
 
 def _run(run: argparse.ArgumentParser) -> None:
     _policy(run)
+    run.add_argument(
+        "--work", metavar="DIR", help="without a remit's file: show DIR as the work directory, copied on write"
+    )
+    run.add_argument(
+        "--keep", action="append", default=[], metavar="GLOB", help="without a remit's file: copy these out at the end"
+    )
     run.add_argument("--events", metavar="FILE|FD", help="write every event as JSON, one a line")
     run.add_argument("--receipt", metavar="FILE|FD", help="write the receipt as JSON")
-    run.add_argument("--keep-to", metavar="DIR", help="copy what state.keep names to DIR instead of state.to")
+    run.add_argument("--keep-to", metavar="DIR", help="copy what is kept to DIR instead of state.to")
     run.add_argument(
         "--accept-tier", choices=("partial", "delegated"), help="accept a host that enforces less than the remit asks"
     )

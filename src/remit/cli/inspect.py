@@ -7,6 +7,7 @@ import ipaddress
 import os
 import posixpath
 import sys
+from collections.abc import Iterator
 
 from remit import compose
 from remit.cli import say
@@ -21,6 +22,7 @@ from remit.sandbox import host, inputs
 
 def check(options: argparse.Namespace) -> int:
     found = []
+    warnings: list[dict[str, str]] = []
     for path in options.files:
         try:
             effective = compose.load_file(path)
@@ -29,12 +31,32 @@ def check(options: argparse.Namespace) -> int:
             if not options.json:
                 print(error.message, file=sys.stderr)
             continue
+        doubts = [{"source": path, "message": message, "hint": hint} for message, hint in _doubts(effective)]
+        warnings += doubts
         if not options.json:
             widened = f", widens {', '.join(effective.widened)}" if effective.widened else ""
             print(f"{say.paint('ok', 'green', sys.stdout)} {path}: {effective.remit.agent} {effective.digest}{widened}")
+            for doubt in doubts:
+                head = say.paint("warning:", "yellow")
+                print(f"{head} {path}: {doubt['message']}\n  hint: {doubt['hint']}", file=sys.stderr)
     if options.json:
-        say.data({"ok": not found, "problems": [p for error in found for p in error.as_data()["problems"]]})  # type: ignore[attr-defined]
+        problems = [p for error in found for p in error.as_data()["problems"]]  # type: ignore[attr-defined]
+        say.data({"ok": not found, "problems": problems, "warnings": warnings})
     return EXIT_BAD_INPUT if found else 0
+
+
+def _doubts(effective: Effective) -> Iterator[tuple[str, str]]:
+    """What is well said and can hardly be meant, with the remedy."""
+    remit = effective.remit
+    if not remit.process.exec:
+        bases = [source.removeprefix("built-in ") for source in effective.sources if source.startswith("built-in ")]
+        none = f"its bases {' and '.join(bases)} grant none in common" if len(bases) > 1 else "it names none"
+        yield (
+            f"process.exec allows no program: {none}",
+            "name the programs in process.exec, with `unsafe_widen: [process.exec]` beside bases that lack them",
+        )
+    for path in inputs.absent(remit):
+        yield f"filesystem.read: {path} is not on this host: no run starts without it", "make it, or correct the path"
 
 
 def _effective(options: argparse.Namespace) -> tuple[Effective, str]:

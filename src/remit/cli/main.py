@@ -63,8 +63,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def entry() -> NoReturn:
-    """The process's whole life. The collector's many small rounds during import and the interpreter's tidying at the end
-    cost 8 ms of the 60 that `remit run` takes beyond the interpreter's start, and give nothing: the kernel frees all."""
+    """The process's whole life. The collector's many small rounds during import and the interpreter's tidying at the
+    end cost 8 ms of the 60 that `remit run` takes beyond the interpreter's start: the kernel frees all the same."""
     gc.set_threshold(50_000)
     code = main()
     for stream in (sys.stdout, sys.stderr):

@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from remit import compose
 from remit.cli import say
-from remit.errors import UsageError
+from remit.errors import EXIT_SETUP, UsageError
 from remit.policy.model import Effective
 from remit.policy.units import show_size
 from remit.sandbox.run import Listener, keeping
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from remit.sandbox.attempts import Attempt
 
 _LINES = 20
-"""Refusals said one by one; the rest is counted."""
+"""Refusals, and files not kept, said one by one; the rest is counted: how many there are is the guest's choice."""
 _MAX_EVENTS = 64 * 1024 * 1024
 """Bytes of attempts in one record: what a program tries must not fill the operator's disk."""
 
@@ -131,6 +131,9 @@ def run(options: argparse.Namespace) -> int:
     elif not options.quiet:
         _hints(argv, effective, prepared, final)
         _summary(final, destination, told)
+    if outcome.keep_error and outcome.exit == 0:
+        # What the run was for did not arrive: no script may take that for success.
+        return EXIT_SETUP
     return outcome.exit
 
 
@@ -159,10 +162,16 @@ def _installed(
 
 def _policy(options: argparse.Namespace, argv: list[str], quiet: bool) -> tuple[Effective, str]:
     """The remit, and the directory that /workspace stands for."""
+    if options.remit and (options.work or options.keep):
+        raise UsageError(
+            f"--{'work' if options.work else 'keep'} and --remit together",
+            hint="what a run may see and keep stands in the remit: filesystem.work.from and state.keep",
+        )
     if options.remit:
         return compose.load_file(options.remit), os.path.dirname(os.path.abspath(options.remit))
     cwd = os.getcwd()
-    effective, base, inputs = compose.without_remit(argv, cwd, options.base)
+    work = os.path.abspath(options.work) if options.work else None
+    effective, base, inputs = compose.without_remit(argv, cwd, options.base, work, options.keep)
     if not quiet:
         how = "" if options.base else ", the strictest that can run this"
         named = f"; readable, as the command names it: {', '.join(inputs)}" if inputs else ""
@@ -171,8 +180,10 @@ def _policy(options: argparse.Namespace, argv: list[str], quiet: bool) -> tuple[
             if options.base
             else f"no remit given: held to the built-in base '{base}'"
         )
-        say.note(f"{start}{how}{named}; what it writes is not kept")
-    return effective, cwd
+        shown = f"; {options.work} is the work directory, copied on write" if work else ""
+        kept = f"; kept: {', '.join(options.keep)}" if options.keep else "; what it writes is not kept"
+        say.note(f"{start}{how}{named}{shown}{kept}")
+    return effective, work or cwd
 
 
 def _open(target: str) -> IO[str]:
@@ -192,6 +203,9 @@ def _hints(argv: list[str], effective: Effective, prepared: compose.Prepared, fi
     took nothing."""
     plan, view = prepared.compiled.plan, prepared.compiled.view
     if final["result"]["exit"] != 0:
+        filesystem = effective.remit.filesystem
+        if effective.remit.agent == "command" and not filesystem.read and not filesystem.work_from:
+            say.note("nothing of this directory is shown inside: --work . shows a copy of it", "yellow")
         for word in argv[1:]:
             inside = posixpath.normpath(posixpath.join(plan.command.cwd, word))
             place = view.place(inside)
@@ -238,8 +252,10 @@ def _summary(final: Mapping[str, Any], destination: str, told: int) -> None:
     result, usage, teardown, host = final["result"], final["usage"], final["teardown"], final["host"]
     if told > _LINES:
         say.note(f"... and {told - _LINES} more refusals (--events FILE has all)", "yellow")
-    for entry in final["not_kept"]:
+    for entry in final["not_kept"][:_LINES]:
         say.note(f"not kept: {entry['reason']}  ({entry['rule']})", "yellow")
+    if len(final["not_kept"]) > _LINES:
+        say.note(f"... and {len(final['not_kept']) - _LINES} more not kept (--receipt FILE has all)", "yellow")
     if final["keep_error"]:
         say.note(f"nothing could be kept: {final['keep_error']}", "red")
     status = _REASONS.get(result["reason"]) or (

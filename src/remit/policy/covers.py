@@ -36,9 +36,9 @@ def path_pattern(base: str, child: str) -> bool:
 
 def read(base: ReadGrant, child: ReadGrant) -> bool:
     """The same input, or a part of it at the place that the part has in the whole."""
-    rest = posixpath.relpath(child.source, base.source)
-    if rest == ".." or rest.startswith("../"):
+    if not below(child.source, base.source):
         return False
+    rest = child.source.removeprefix(base.source).lstrip("/")
     return child.to == posixpath.normpath(posixpath.join(base.to, rest))
 
 

@@ -17,6 +17,11 @@ from remit.errors import PolicyError, Problem
 
 MAX_BYTES = 1024 * 1024
 MAX_DEPTH = 32
+MAX_VALUES = 5_000
+"""Keys and values in all. What judges a document keeps every fault that it finds: a megabyte of them took half a minute
+and gigabytes."""
+MAX_MESSAGE = 1000
+"""Characters; a message may hold a word of the file's, and that may be as long as the file."""
 MAX_PROBLEMS = 50
 """Said at once; a file with more is not a remit with mistakes."""
 
@@ -51,7 +56,7 @@ class Document:
             at = at[:-1]
             places = self.places
         line, column = places.get(at, (1, 1))
-        return Problem(self.source, line, column, code, message, hint)
+        return Problem(self.source, line, column, code, _short(message), hint)
 
 
 def parse(text: str | bytes, source: str) -> Document:
@@ -116,13 +121,14 @@ class _Builder:
         self.problems: list[Problem] = []
         self.places: dict[Path, tuple[int, int]] = {}
         self.keys: dict[Path, tuple[int, int]] = {}
+        self.values = 0
 
     def fault(self, place: tuple[int, int], code: str, message: str, hint: str) -> None:
-        self.problems.append(Problem(self.source, *place, code, message, hint))
+        self.problems.append(Problem(self.source, *place, code, _short(message), hint))
 
     def refuse(self, event: Any, code: str, message: str, hint: str) -> PolicyError:
         self.fault(_place(event), code, message, hint)
-        return PolicyError(tuple(self.problems))
+        return PolicyError(tuple(self.problems[-MAX_PROBLEMS:]))
 
     def document(self) -> Any:
         data = None
@@ -171,6 +177,10 @@ class _Builder:
 
     def check(self, event: Any, depth: int) -> None:
         """What is refused wherever it stands."""
+        self.values += 1
+        if self.values > MAX_VALUES:
+            hint = "split it with `extends`"
+            raise self.refuse(event, "E_TOO_LARGE", f"a remit holds at most {MAX_VALUES} keys and values", hint)
         if isinstance(event, self.yaml.AliasEvent) or event.anchor is not None:
             raise self.refuse(event, "E_ANCHOR", "anchors and aliases are not read in a remit", "write the value out")
         if event.tag is not None:
@@ -188,6 +198,10 @@ class _Builder:
             self.fault(_place(event), "E_CONTROL", message, "remove it")
         text: str = event.value
         return text
+
+
+def _short(message: str) -> str:
+    return message if len(message) <= MAX_MESSAGE else message[:MAX_MESSAGE] + "..."
 
 
 def _place(event: Any) -> tuple[int, int]:

@@ -38,6 +38,30 @@ def _amount(value: str, units: dict[str, int]) -> int:
     return int(whole) * unit + int(fraction or "0") * unit // int("1" + "0" * len(fraction))
 
 
+_OTHER_SIZES = {"b": "B", "byte": "B", "bytes": "B", "k": "KiB", "m": "MiB", "g": "GiB", "t": "TiB"}
+_OTHER_SIZES |= {unit.lower(): unit for unit in _SIZES} | {
+    f"{unit[0].lower()}i": unit for unit in ("KiB", "MiB", "GiB")
+}
+_OTHER_TIMES = {"sec": "s", "secs": "s", "second": "s", "seconds": "s", "min": "m", "mins": "m", "minute": "m"}
+_OTHER_TIMES |= {"minutes": "m", "hr": "h", "hrs": "h", "hour": "h", "hours": "h", "msec": "ms", "h": "h", "m": "m"}
+
+
+def meant_size(value: str) -> str | None:
+    """What was meant by `512M` or `1gb`, in units that are read; None if it can't be told."""
+    return _meant(value, _OTHER_SIZES)
+
+
+def meant_duration(value: str) -> str | None:
+    """What was meant by `5min` or `2 hours`, in units that are read; None if it can't be told."""
+    return _meant(value, _OTHER_TIMES)
+
+
+def _meant(value: str, units: dict[str, str]) -> str | None:
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) *([A-Za-z]+)", value.strip())
+    unit = units.get(match[2].lower()) if match else None
+    return f"{match[1]}{unit}" if match and unit else None
+
+
 def show_size(value: int) -> str:
     """`512 MiB`, from bytes: the largest unit that leaves a whole number, or one decimal."""
     for unit in ("TiB", "GiB", "MiB", "KiB"):

@@ -5,6 +5,7 @@ A report fires before the call, so a verdict is *predicted*: the kernel decides 
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -20,9 +21,14 @@ _QUIET = ("/etc/ld.so.preload", "/etc/gnutls", "/etc/gai.conf", "/etc/host.conf"
 """Looked for by C libraries at start and absent on many hosts: recorded, but no refusal that a person wants to hear."""
 
 
+_AFAR = ("autofs", "nfs", "cifs", "smb", "9p", "afs", "ceph", "fuse")
+"""Filesystems that ask another for each name: sent there, a name that the guest made up would leave the sandbox."""
+
+
 class Attempt(NamedTuple):
     """`notable`: a refusal that a person should see: something that the host has or that names a secret, or a write;
-    not the many places that programs look in and find nothing."""
+    not the many places that programs look in and find nothing. `times`: so many more of one that was told before; none
+    for the first."""
 
     action: Action
     raw: str
@@ -30,6 +36,7 @@ class Attempt(NamedTuple):
     pid: int
     decision: Decision
     notable: bool
+    times: int | None = None
 
     def as_event(self) -> dict[str, Any]:
         kind = {Exec: "exec", OpenFile: "open", Connect: "connect", ConnectUnix: "connect"}[type(self.action)]
@@ -44,6 +51,7 @@ class Attempt(NamedTuple):
             "predicted": True,
             "rule": self.decision.rule,
             "reason": self.decision.reason,
+            **({} if self.times is None else {"times": self.times}),
         }
 
     def subject(self) -> str:
@@ -103,7 +111,7 @@ class Judge:
             decision = Decision("deny", "process.exec", f"{name} is not among what process.exec grants")
         raw = report.get("raw") or f"{report.get('address')}:{report.get('port')}"
         notable = decision.verdict == "deny" and _notable(action, found)
-        return Attempt(action, raw, found, report["pid"], decision, notable)
+        return Attempt(action, raw, found, report["pid"], decision, notable, report.get("times"))
 
 
 def _action(report: Mapping[str, Any]) -> Action | None:
@@ -126,11 +134,31 @@ def _notable(action: Action, found: bool) -> bool:
         if action.write:
             # Byte code beside read-only sources is tried by every import, and its refusal is harmless.
             return "__pycache__" not in path
-        return not path.startswith(_QUIET) and (found or os.path.isfile(path))
+        return not path.startswith(_QUIET) and (found or (_near(path) and os.path.isfile(path)))
     if isinstance(action, Exec):
         # A walk along PATH: what is nowhere on the host is a miss, not a refusal.
         return found or which(os.path.basename(action.path), os.environ.get("PATH", os.defpath)) is not None
     if isinstance(action, ConnectUnix):
         # The C library asks for daemons that most hosts don't have.
-        return os.path.exists(action.path)
+        return _near(action.path) and os.path.exists(action.path)
     return True
+
+
+def _near(path: str) -> bool:
+    """Whether looking for `path` on the host asks nobody else. The host's own links are followed on the way."""
+    at, afar = "", _afar()
+    for part in path.split("/")[1:]:
+        at = f"{at}/{part}"
+        if afar and os.path.islink(at):
+            at = os.path.realpath(at)
+        if any(at == mount or at.startswith(f"{mount}/") for mount in afar):
+            return False
+    return True
+
+
+@functools.cache
+def _afar() -> tuple[str, ...]:
+    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
+        lines = [line.split(" - ") for line in file]
+    found = [mount.split(" ")[4] for mount, kind in (line[:2] for line in lines) if kind.startswith(_AFAR)]
+    return tuple(mount.replace("\\040", " ").replace("\\134", "\\") for mount in found)

@@ -37,6 +37,11 @@ def named_by(arguments: Sequence[str], cwd: str) -> Iterator[str | dict[str, str
             yield {"from": path, "to": posixpath.normpath(posixpath.join(WORK, argument))}
 
 
+def absent(remit: Remit) -> list[str]:
+    """Granted inputs that are not on this host, as host paths: no run starts without them."""
+    return [grant.source for grant in remit.filesystem.read if not os.path.exists(grant.source)]
+
+
 def stamps(path: str) -> list[tuple[str, int, int, int]]:
     """What an input of the install command is: name, size, change and inode of each file; empty if it is none."""
     found: list[tuple[str, int, int, int]] = []

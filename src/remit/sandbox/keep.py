@@ -11,17 +11,19 @@ import errno
 import hashlib
 import os
 import stat
-import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from remit.policy.actions import KeepFile
 from remit.policy.decide import decide
 from remit.policy.model import Remit
 from remit.policy.view import View
+from remit.sandbox import staging
 
 _CHUNK = 1024 * 1024
 MAX_DEPTH = 128
+_UNREADABLE = (errno.EACCES, errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO)
+"""What a name answers that may not be read, or is something else than it was when it was looked at."""
 
 
 class Kept(NamedTuple):
@@ -51,59 +53,58 @@ class Taken(NamedTuple):
 def keep(root: int, remit: Remit, view: View, destination: str) -> Taken:
     """`root`: a descriptor of the work directory (or of the layer that holds its changes). A destination that can't be
     written is an `error` in the result, beside what had been placed by then."""
+    with contextlib.ExitStack() as stack:
+        # Only where there is something to keep is the destination made.
+        return _keep(root, remit, view, destination, lambda: stack.enter_context(staging.directory(destination)))
+
+
+def _keep(root: int, remit: Remit, view: View, destination: str, stage: Callable[[], str]) -> Taken:
     kept: list[Kept] = []
     refused: list[NotKept] = []
     staged: list[tuple[str, str]] = []
     budget = remit.limits.disk
     # Where inputs are mounted there is an empty file or directory below, made by the launcher and not by the guest.
     mountpoints = {grant.to.removeprefix(f"{view.work}/") for grant in remit.filesystem.read}
-    staging: str | None = None
-    try:
-        for path, directory, name, found in walk(root):
-            if path in mountpoints or (stat.S_ISCHR(found.st_mode) and found.st_rdev == 0):
-                # The latter is how an overlay says that something below was deleted.
-                continue
-            kind = _kind(found.st_mode)
-            decision = decide(remit, KeepFile(path, kind, found.st_size), view)
-            if kind == "directory":
-                if path.count("/") >= MAX_DEPTH:
-                    refused.append(NotKept(path, "state.keep", f"{path} lies deeper than {MAX_DEPTH} directories"))
-                continue
-            if not decision.allowed:
-                # Only what a pattern names is worth a word: the rest was never asked for.
-                if decide(remit, KeepFile(path, "file", 0), view).allowed:
-                    refused.append(NotKept(path, decision.rule, decision.reason))
-                continue
-            if found.st_size > budget:
-                refused.append(NotKept(path, "limits.disk", f"{path} would exceed the disk limit in all"))
-                continue
-            if staging is None:
-                os.makedirs(destination, exist_ok=True)
-                staging = tempfile.mkdtemp(prefix=".remit-", dir=destination)
-            temporary = os.path.join(staging, str(len(staged)))
-            try:
-                size, digest = copy_file(directory, name, temporary, budget, bool(found.st_mode & 0o100))
-            except OSError as error:
-                if error.errno not in (errno.EACCES, errno.ENOENT, errno.ELOOP, errno.EFBIG):
-                    raise
-                refused.append(NotKept(path, "state.keep", f"{path} can't be read: {error.strerror}"))
-                continue
-            budget -= size
-            staged.append((temporary, path))
-            kept.append(Kept(path, size, digest))
-        placed: list[Kept] = []
-        for (temporary, path), done in zip(staged, kept, strict=True):
-            try:
-                _place(temporary, destination, path)
-            except OSError as error:
-                return Taken(tuple(placed), tuple(refused), f"{path}: {error.strerror}")
-            placed.append(done)
-        return Taken(tuple(placed), tuple(refused), None)
-    finally:
-        if staging is not None:
-            for left in os.listdir(staging):
-                os.unlink(os.path.join(staging, left))
-            os.rmdir(staging)
+    place: str | None = None
+    for path, directory, name, found in walk(root):
+        if path in mountpoints or (stat.S_ISCHR(found.st_mode) and found.st_rdev == 0):
+            # The latter is how an overlay says that something below was deleted.
+            continue
+        kind = _kind(found.st_mode)
+        decision = decide(remit, KeepFile(path, kind, found.st_size), view)
+        if kind == "directory":
+            if path.count("/") >= MAX_DEPTH:
+                refused.append(NotKept(path, "state.keep", f"{path} lies deeper than {MAX_DEPTH} directories"))
+            continue
+        if not decision.allowed:
+            # Only what a pattern names is worth a word: the rest was never asked for.
+            if decide(remit, KeepFile(path, "file", 0), view).allowed:
+                refused.append(NotKept(path, decision.rule, decision.reason))
+            continue
+        if found.st_size > budget:
+            refused.append(NotKept(path, "limits.disk", f"{path} would exceed the disk limit in all"))
+            continue
+        if place is None:
+            place = stage()
+        temporary = os.path.join(place, str(len(staged)))
+        try:
+            size, digest = copy_file(directory, name, temporary, budget, bool(found.st_mode & 0o100))
+        except OSError as error:
+            if error.errno not in (*_UNREADABLE, errno.EFBIG):
+                raise
+            refused.append(NotKept(path, "state.keep", f"{path} can't be read: {error.strerror}"))
+            continue
+        budget -= size
+        staged.append((temporary, path))
+        kept.append(Kept(path, size, digest))
+    placed: list[Kept] = []
+    for (temporary, path), done in zip(staged, kept, strict=True):
+        try:
+            _place(temporary, destination, path)
+        except OSError as error:
+            return Taken(tuple(placed), tuple(refused), f"{path}: {error.strerror}")
+        placed.append(done)
+    return Taken(tuple(placed), tuple(refused), None)
 
 
 def _kind(mode: int) -> str:
@@ -119,14 +120,21 @@ def walk(root: int) -> Iterator[tuple[str, int, str, os.stat_result]]:
 
     def descend(directory: int, prefix: str, depth: int) -> Iterator[tuple[str, int, str, os.stat_result]]:
         for name in sorted(os.listdir(directory)):
-            found = os.stat(name, dir_fd=directory, follow_symlinks=False)
+            try:
+                found = os.stat(name, dir_fd=directory, follow_symlinks=False)
+            except (FileNotFoundError, PermissionError):
+                # Gone since it was listed: another process still has this tree. Or a directory that can be listed and
+                # not searched: an ordinary user's own guest made it so.
+                continue
             path = f"{prefix}{name}"
             yield path, directory, name, found
             if stat.S_ISDIR(found.st_mode) and depth < MAX_DEPTH:
                 flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
                 try:
                     below = os.open(name, flags, dir_fd=directory)
-                except PermissionError:
+                except OSError as error:
+                    if error.errno not in _UNREADABLE:
+                        raise
                     # Its own entry was named; what is below it can't be.
                     continue
                 try:
@@ -156,6 +164,10 @@ def copy_file(directory: int, name: str, to: str, most: int, executable: bool) -
                 while view:
                     view = view[os.write(target, view) :]
             os.fsync(target)
+        except BaseException:
+            # The name is free again for the next one.
+            os.unlink(to)
+            raise
         finally:
             os.close(target)
     finally:

@@ -10,11 +10,11 @@ import hashlib
 import json
 import os
 import posixpath
-import shutil
 import stat
 
 from remit.errors import HostError
 from remit.plan.prefix import PREFIX, Prefix
+from remit.sandbox import staging
 from remit.sandbox.closure.cache import replace
 from remit.sandbox.keep import copy_file, walk
 
@@ -23,12 +23,12 @@ _MANIFEST = "manifest.json"
 
 def take(root: int, store: str, most: int) -> None:
     """Copies the prefix whose descriptor is `root` into `store`, which appears whole or not at all. `most`: bytes."""
-    staging = f"{store}.{os.getpid()}.{os.urandom(4).hex()}"
-    os.makedirs(f"{staging}/tree", mode=0o755)
-    files: dict[str, list[object]] = {}
-    try:
+    with staging.directory(os.path.dirname(store)) as place:
+        staged = f"{place}/prefix"
+        os.makedirs(f"{staged}/tree", mode=0o755)
+        files: dict[str, list[object]] = {}
         for path, directory, name, found in walk(root):
-            target = f"{staging}/tree/{path}"
+            target = f"{staged}/tree/{path}"
             if stat.S_ISDIR(found.st_mode):
                 os.mkdir(target, 0o755)
             elif stat.S_ISLNK(found.st_mode):
@@ -43,20 +43,17 @@ def take(root: int, store: str, most: int) -> None:
                 stamp = os.stat(target)
                 files[path] = ["file", digest, stamp.st_size, stamp.st_ctime_ns, stamp.st_ino]
             else:
-                raise HostError("prefix", f"{path} is no file, directory or link", hint="the install command made it")
+                raise HostError("prefix", f"{path!r} is no file, directory or link", hint="the install command made it")
         text = json.dumps({"files": files, "digest": _digest(files)})
-        replace(f"{staging}/{_MANIFEST}", text)
-        os.rename(staging, store)
-    except BaseException:
-        shutil.rmtree(staging, ignore_errors=True)
-        raise
+        replace(f"{staged}/{_MANIFEST}", text)
+        os.rename(staged, store)
 
 
 def _inside(path: str, link: str) -> str:
     """The link's target, if it stays inside of the prefix."""
     whole = link if link.startswith("/") else posixpath.join(PREFIX, posixpath.dirname(path), link)
     if not posixpath.normpath(whole).startswith(f"{PREFIX}/"):
-        raise HostError("prefix", f"{path} is a link to {link}, out of the prefix", hint="install without it")
+        raise HostError("prefix", f"{path!r} is a link to {link!r}, out of the prefix", hint="install without it")
     return link
 
 

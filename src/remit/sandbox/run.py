@@ -68,6 +68,7 @@ def run(effective: Effective, compiled: Compiled, take: Take, listener: Listener
             running.command("signal", signal=number)
 
     running: launcher.Running | None = None
+    terminal = _terminal(compiled)
     handlers = {number: signal.signal(number, pass_on) for number in (signal.SIGTERM, signal.SIGHUP)}
     handlers[signal.SIGINT] = signal.signal(signal.SIGINT, lambda *_: None)
     try:
@@ -83,6 +84,7 @@ def run(effective: Effective, compiled: Compiled, take: Take, listener: Listener
             running.close()
             if not outcome.removed:
                 running.wait()
+                terminal()
     outcome.ended_at = time.time()
     # After the run, when nobody waits for it.
     sweep(compiled.plan.cgroup)
@@ -96,8 +98,30 @@ def run(effective: Effective, compiled: Compiled, take: Take, listener: Listener
             hint=failure["hint"],
         )
     if not outcome.removed:
-        raise SetupError("launcher", f"the launcher ended without its last word (status {code})", hint="see its stderr")
+        raise _lost(code)
     return outcome
+
+
+def _terminal(compiled: Compiled) -> Callable[[], None]:
+    """Puts the caller's terminal back as it was: for a launcher that was killed while it had it in raw mode."""
+    if compiled.plan.stdio != "tty":
+        return lambda: None
+    import termios
+
+    before = termios.tcgetattr(0)
+    return lambda: termios.tcsetattr(0, termios.TCSADRAIN, before)
+
+
+def _lost(code: int) -> SetupError:
+    """The launcher is gone and has not said that all is over. What ran inside died with it."""
+    if code > 128:
+        killer = signal.strsignal(code - 128) or f"signal {code - 128}"
+        message = f"the launcher was ended from outside ({killer}), and everything in the sandbox with it"
+        hint = "was the host out of memory? see its kernel log; a later run removes what cgroups were left"
+    else:
+        message = f"the launcher ended with status {code} before the sandbox was over; everything in it died too"
+        hint = "what it said is above"
+    return SetupError("launcher", message, hint=hint)
 
 
 def _serve(
@@ -140,12 +164,12 @@ def _judge(judge: Judge, event: Mapping[str, Any], outcome: Outcome, listener: L
     attempt = judge.attempt(event)
     if attempt is None:
         return
-    outcome.attempts += 1
+    outcome.attempts += attempt.times or 1
     said = attempt.as_event()
     listener.event(said)
     if not attempt.notable:
         return
-    if attempt.subject() in seen:
+    if attempt.times is not None or attempt.subject() in seen:
         return
     outcome.refusals_in_all += 1
     if len(seen) >= _MAX_SUBJECTS:
@@ -153,7 +177,7 @@ def _judge(judge: Judge, event: Mapping[str, Any], outcome: Outcome, listener: L
         return
     seen.add(attempt.subject())
     if len(outcome.refusals) < _MAX_REFUSALS:
-        outcome.refusals.append({k: v for k, v in said.items() if k not in ("event", "predicted")})
+        outcome.refusals.append({k: v for k, v in said.items() if k not in ("event", "predicted", "times")})
     listener.refusal(attempt)
 
 
@@ -161,10 +185,12 @@ def keeping(effective: Effective, compiled: Compiled, destination: str) -> Take:
     """Takes what `state.keep` names to `destination`."""
 
     def take(root: int, outcome: Outcome) -> None:
+        from remit.sandbox import staging
         from remit.sandbox.keep import keep
 
         taken = keep(root, effective.remit, compiled.view, destination)
         outcome.kept, outcome.not_kept, outcome.keep_error = taken
+        staging.sweep(destination)
 
     return take
 

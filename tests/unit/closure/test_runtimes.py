@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -102,7 +103,13 @@ def test_perl_has_the_directories_of_its_modules(build: Builder) -> None:
 
 def test_data_that_programs_expect_is_there_if_the_host_has_it(build: Builder) -> None:
     made = build("true")
-    for path in ("/usr/share/zoneinfo/UTC", "/etc/localtime", "/etc/mime.types", "/usr/lib/locale/C.utf8/LC_CTYPE"):
+    for path in (
+        "/usr/share/zoneinfo/UTC",
+        "/etc/localtime",
+        "/etc/mime.types",
+        "/etc/os-release",
+        "/usr/lib/locale/C.utf8/LC_CTYPE",
+    ):
         if Path(path).exists():
             assert leads_to(made, path) == os.path.realpath(path), path
     for place in ("/etc/ssl/certs", "/usr/lib/ssl/certs"):
@@ -119,3 +126,54 @@ def test_character_sets_that_the_c_library_loads_by_name_are_there(build: Builde
         pytest.skip("a C library without gconv")
     assert sets.executable
     _assert_tree_loads(made, sets.inside)
+
+
+def test_a_c_compiler_has_what_it_starts_includes_and_links(build: Builder) -> None:
+    _need("gcc")
+    made = build("gcc")
+    for name in ("cc1", "collect2", "as", "ld"):
+        said = subprocess.run(["gcc", f"-print-prog-name={name}"], check=True, capture_output=True, text=True).stdout
+        at = shutil.which(said.strip())
+        assert at and leads_to(made, at) == os.path.realpath(at), name
+    for name in ("crti.o", "crtbegin.o", "libc.so", "libm.so", "libgcc.a"):
+        said = subprocess.run(["gcc", f"-print-file-name={name}"], check=True, capture_output=True, text=True).stdout
+        at = os.path.normpath(said.strip())
+        assert leads_to(made, at) == os.path.realpath(at), name
+    assert leads_to(made, "/usr/include/stdio.h") or not Path("/usr/include/stdio.h").exists()
+
+
+def test_what_a_script_of_the_linker_names_comes_with_it(build: Builder) -> None:
+    _need("gcc")
+    said = subprocess.run(["gcc", "-print-file-name=libm.a"], check=True, capture_output=True, text=True).stdout.strip()
+    script = Path(said).read_bytes()[:4096] if os.path.isfile(said) else b""
+    if not script.startswith(b"/* GNU ld script"):
+        pytest.skip("libm.a is no script here")
+    made = build("gcc")
+    named = [word for word in script.decode().split() if word.startswith("/usr") and word.endswith(".a")]
+    assert named
+    for path in named:
+        assert leads_to(made, path) == os.path.realpath(path)
+
+
+def test_a_library_that_reads_data_by_name_has_it(build: Builder) -> None:
+    _need("file")
+    magic = "/usr/share/misc/magic.mgc"
+    if not Path(magic).exists():
+        pytest.skip("libmagic keeps its data elsewhere")
+    assert leads_to(build("file"), magic) == os.path.realpath(magic)
+    assert leads_to(build("true"), magic) is None
+
+
+def test_rustup_is_not_started_inside_but_what_it_chooses(build: Builder) -> None:
+    rustc = _need("rustc")
+    rustup = Path(os.path.realpath(rustc)).with_name("rustup")
+    if not rustup.exists():
+        pytest.skip("rustc is not rustup's")
+    done = subprocess.run([rustup, "which", "rustc"], check=False, capture_output=True, text=True, cwd="/")
+    if done.returncode:
+        pytest.skip("rustup has no toolchain")
+    chosen = os.path.realpath(done.stdout.strip())
+    made = build("rustc", path=f"{os.path.dirname(rustc)}:{inside.PATH}", env=dict(os.environ))
+    assert os.path.realpath(made.programs["rustc"]) == chosen
+    assert role(made, str(rustup)) is None
+    assert tree_of(made, str(Path(chosen).parent.parent / "lib/rustlib"))

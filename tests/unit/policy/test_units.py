@@ -38,3 +38,20 @@ def test_what_is_no_time_is_refused(text):
 def test_what_is_shown_is_read_again(value):
     assert abs(units.size(units.show_size(value)) - value) <= value / 10
     assert units.size(f"{value}B") == value
+
+
+@pytest.mark.parametrize(
+    ("said", "meant"),
+    [("512M", "512MiB"), ("1gb", "1GB"), ("2 Gi", "2GiB"), ("10k", "10KiB"), ("5 bytes", "5B"), ("5 parsecs", None)],
+)
+def test_a_size_in_other_units_is_understood_enough_to_correct_it(said, meant):
+    assert units.meant_size(said) == meant
+    assert meant is None or units.size(meant) > 0
+
+
+@pytest.mark.parametrize(
+    ("said", "meant"), [("5min", "5m"), ("2 hours", "2h"), ("30sec", "30s"), ("10msec", "10ms"), ("1 fortnight", None)]
+)
+def test_a_time_in_other_units_is_understood_enough_to_correct_it(said, meant):
+    assert units.meant_duration(said) == meant
+    assert meant is None or units.duration(meant) > 0

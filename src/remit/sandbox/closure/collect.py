@@ -97,6 +97,8 @@ class Collector:
         beside = data.PLUGINS.get(posixpath.basename(path))
         if beside:
             self.tree(posixpath.join(posixpath.dirname(path), beside), executable=True, of=None)
+        for place in data.LIBRARY_DATA.get(posixpath.basename(path), ()):
+            self.data(place)
 
     def tree(self, path: str, *, executable: bool, of: str | None = None, follow: tuple[str, ...] = ()) -> None:
         """A whole directory, if the host has it."""

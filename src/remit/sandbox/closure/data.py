@@ -23,6 +23,8 @@ EVERY = (
     "/etc/mime.types",
     "/etc/services",  # getservbyname
     "/etc/protocols",
+    # Which distribution this is, as its libraries say anyway: pip, Python's platform and installers look.
+    "/etc/os-release",
 )
 
 DYNAMIC = (
@@ -43,3 +45,9 @@ PLUGINS = {
     "libcrypto.so.3": "ossl-modules",
 }
 """Library -> directory beside it whose libraries it loads by name."""
+
+LIBRARY_DATA = {
+    # What file(1) and everything else that tells types by content knows of them.
+    "libmagic.so.1": ("/usr/share/misc/magic.mgc", "/usr/share/misc/magic", "/etc/magic"),
+}
+"""Library -> data of its own that it reads by name."""
