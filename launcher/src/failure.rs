@@ -57,6 +57,10 @@ fn remedy(step: &str, errno: Errno) -> Option<&'static str> {
         ("namespaces", Errno::NOSPC | Errno::USERS) => {
             "the limit of namespaces is reached: raise user.max_user_namespaces"
         }
+        ("namespaces", Errno::NOSYS) => "a seccomp filter (a container's?) answers clone3; see `remit doctor`",
+        ("namespaces", Errno::NOENT) => {
+            "/sys/fs/cgroup is not that of this cgroup namespace (a container with the host's?): mount its own there"
+        }
         ("namespaces", Errno::INVAL) => "the kernel lacks one of the namespaces; see `remit doctor`",
         ("identity", Errno::PERM | Errno::ACCESS) => {
             "AppArmor may restrict user namespaces (kernel.apparmor_restrict_unprivileged_userns); see `remit doctor`"
@@ -65,7 +69,7 @@ fn remedy(step: &str, errno: Errno) -> Option<&'static str> {
             "a symbolic link of filesystem.work.from lies on this path: name where it leads, or remove it"
         }
         ("root.proc", Errno::PERM) => {
-            "/proc of this host is masked (a container?), so no new one can be mounted; see `remit doctor`"
+            "parts of /proc are covered here (a container?), so no new one may be mounted; see `remit doctor`"
         }
         ("root.bind", Errno::NOENT) => "the file is gone since the remit was compiled; run again",
         ("root.bind" | "root.write", Errno::NOSPC) => {

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import json
 import subprocess
+from collections.abc import Mapping
 from typing import Any
 
 from remit.cli import say
-from remit.errors import RemitError
+from remit.errors import HostError, RemitError
 from remit.plan.host import LEAST_KERNEL, HostFacts, tier
 from remit.sandbox import host, launcher
 
@@ -16,7 +18,10 @@ _RESTRICT = "/proc/sys/kernel/apparmor_restrict_unprivileged_userns"
 _REMEDIES = {
     "namespaces": "allow user namespaces: sysctl user.max_user_namespaces=10000; in a container: --privileged, or run "
     "Remit on the host",
-    "proc": "/proc is masked here (a container?): start the container with an unmasked /proc",
+    "seccomp": "a seccomp filter answers clone3 (a container's?): start it with --security-opt seccomp=unconfined, or "
+    "run Remit on the host",
+    "proc": "parts of /proc are covered here, as containers do: start it with --security-opt systempaths=unconfined "
+    "(or --privileged), or run Remit on the host",
     "seccomp_notify": "Linux 5.14 or later with CONFIG_SECCOMP_FILTER",
 }
 _APPARMOR = """AppArmor restricts user namespaces here. Give the launcher a profile (as root):
@@ -58,7 +63,11 @@ def examine() -> dict[str, Any]:
     def row(name: str, ok: bool, found: str, remedy: str | None = None, *, optional: bool = False) -> None:
         rows.append({"name": name, "ok": ok, "optional": optional, "found": found, "remedy": None if ok else remedy})
 
-    facts = host.read()
+    try:
+        facts = host.read()
+    except HostError as error:
+        row(error.mechanism, False, error.message, error.hint)
+        return {"tier": "none", "works": False, "mechanisms": rows}
     try:
         path = launcher.find()
     except RemitError as error:
@@ -72,10 +81,11 @@ def examine() -> dict[str, Any]:
         row("probe", False, str(error), "run `remit-launcher probe` to see why")
         return {"tier": "none", "works": False, "mechanisms": rows}
     row("kernel", True, f"{probed['kernel']} {probed['machine']}")
-    restricted = _restricted()
+    # AppArmor restricts ordinary users, and in all that they do in a user namespace: never one kind of mount alone.
+    restricted = not facts.is_root and not probed["tmpfs"]["ok"] and _restricted()
     for name in ("namespaces", "tmpfs", "proc", "devpts", "loopback", "seccomp_notify"):
         result = probed[name]
-        remedy = _APPARMOR.format(path=path) if restricted else _REMEDIES.get(name, "see docs/hosts.md")
+        remedy = _APPARMOR.format(path=path) if restricted else _remedy(name, probed)
         row(name, result["ok"], "works" if result["ok"] else result["message"], remedy)
     found, lacks = tier(facts)
     missing = {lack.mechanism: lack for lack in lacks}
@@ -86,6 +96,13 @@ def examine() -> dict[str, Any]:
     row("identity", True, who)
     works = all(r["ok"] or r["optional"] for r in rows)
     return {"tier": found if works else "none", "works": works, "mechanisms": rows}
+
+
+def _remedy(name: str, probed: Mapping[str, Any]) -> str:
+    if not probed["namespaces"]["ok"]:
+        # All that is tried in them fails with them.
+        name = "seccomp" if probed["namespaces"]["errno"] == errno.ENOSYS else "namespaces"
+    return _REMEDIES.get(name, "see docs/hosts.md")
 
 
 def _restricted() -> bool:

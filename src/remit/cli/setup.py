@@ -4,16 +4,18 @@ printed as it is done, and `--undo` takes it back."""
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import pwd
+import subprocess
 from pathlib import Path
 
 from remit.errors import HostError, UsageError
-from remit.sandbox.host import CGROUP, V1_CONTROLLERS
+from remit.sandbox.host import CGROUP, LEAF, OURS, V1_CONTROLLERS
 
-_V2_FILES = ("cgroup.procs", "cgroup.subtree_control", "cgroup.threads")
-_DROP_IN = "/etc/systemd/system/user@.service.d/remit-delegate.conf"
+_FILES = {1: ("tasks", "cgroup.procs"), 2: ("cgroup.procs", "cgroup.subtree_control", "cgroup.threads")}
 _DROP_IN_TEXT = "# Written by `remit setup`.\n[Service]\nDelegate=cpu memory pids\n"
+_START = "systemd-run --user --scope -p Delegate=yes remit run ..."
 
 
 def setup(options: argparse.Namespace) -> int:
@@ -27,53 +29,82 @@ def setup(options: argparse.Namespace) -> int:
     except KeyError as error:
         raise UsageError(f"there is no user {name}") from error
     root = Path(CGROUP)
-    act = _undo if options.undo else _do
-    if (root / "cgroup.controllers").exists():
-        act([root / "remit"], user, unified=True)
-        if not options.undo and os.path.isdir("/run/systemd/system"):
-            _systemd()
+    if not (root / "cgroup.controllers").exists():
+        mine = [root / c / "remit" / str(user.pw_uid) for c in V1_CONTROLLERS if (root / c).is_dir()]
+        _take_back(mine) if options.undo else _hand_over(mine, user, version=1)
+    elif os.path.isdir("/run/systemd/system"):
+        _undo_drop_in(user) if options.undo else _drop_in(user)
     else:
-        act([root / c / "remit" for c in V1_CONTROLLERS if (root / c).is_dir()], user, unified=False)
+        mine = [Path(OURS) / str(user.pw_uid)]
+        _take_back([mine[0] / LEAF, *mine]) if options.undo else _hand_over(mine, user, version=2)
     return 0
 
 
-def _do(parents: list[Path], user: pwd.struct_passwd, *, unified: bool) -> None:
-    if not parents:
+def _hand_over(directories: list[Path], user: pwd.struct_passwd, *, version: int) -> None:
+    if not directories:
         raise HostError("cgroup", f"nothing is mounted below {CGROUP}", hint="mount cgroup2 on /sys/fs/cgroup")
-    for parent in parents:
-        mine = parent / str(user.pw_uid)
+    for mine in directories:
         mine.mkdir(parents=True, exist_ok=True)
-        if unified:
-            for directory in (parent.parent, parent, mine):
+        given = [mine]
+        if version == 2:
+            for directory in (mine.parent.parent, mine.parent, mine):
                 (directory / "cgroup.subtree_control").write_text("+memory +pids +cpu")
-        os.chown(mine, user.pw_uid, user.pw_gid)
-        for file in _V2_FILES if unified else ("tasks", "cgroup.procs"):
-            if (mine / file).exists():
-                os.chown(mine / file, user.pw_uid, user.pw_gid)
-        print(f"delegated {mine} to {user.pw_name}")
-    print("until the next boot" if not unified else "until the next boot (login sessions: see below)")
+            given.append(mine / LEAF)
+            given[-1].mkdir(exist_ok=True)
+        for directory in given:
+            for path in (directory, *(directory / file for file in _FILES[version])):
+                if path.exists():
+                    os.chown(path, user.pw_uid, user.pw_gid)
+        print(f"delegated {mine} to {user.pw_name} until the next boot")
+    if version == 2:
+        # The kernel moves a process only for one who may write to the cgroup above both its old and its new place.
+        print(f"root puts a shell of {user.pw_name} there, and what it starts stays there:")
+        print(f"  echo PID > {directories[0]}/{LEAF}/cgroup.procs")
 
 
-def _undo(parents: list[Path], user: pwd.struct_passwd, *, unified: bool) -> None:
-    for parent in parents:
-        mine = parent / str(user.pw_uid)
+def _take_back(directories: list[Path]) -> None:
+    for mine in directories:
         if mine.is_dir():
             try:
                 mine.rmdir()
             except OSError as error:
                 raise HostError(
-                    "cgroup", f"{mine}: {error.strerror}", hint="sandboxes of this user still run"
+                    "cgroup", f"{mine}: {error.strerror}", hint="processes or sandboxes of this user still run there"
                 ) from error
             print(f"removed {mine}")
-    others = any(entry.is_dir() for parent in parents if parent.is_dir() for entry in parent.iterdir())
-    if unified and not others and os.path.exists(_DROP_IN):
-        os.unlink(_DROP_IN)
-        print(f"removed {_DROP_IN}")
 
 
-def _systemd() -> None:
-    """systemd's user managers then hand cpu, memory and pids on to the scopes that users start."""
-    os.makedirs(os.path.dirname(_DROP_IN), exist_ok=True)
-    Path(_DROP_IN).write_text(_DROP_IN_TEXT)
-    print(f"wrote {_DROP_IN}; it holds from the user's next login:")
-    print("  systemd-run --user --scope -p Delegate=yes remit run ...")
+def _drop_in_of(user: pwd.struct_passwd) -> Path:
+    return Path(f"/etc/systemd/system/user@{user.pw_uid}.service.d/remit.conf")
+
+
+def _drop_in(user: pwd.struct_passwd) -> None:
+    """The user's manager can then hand cpu, memory and pids on to the scopes that the user starts. Newer versions of
+    systemd allow it anyway; older ones keep the cpu back."""
+    path = _drop_in_of(user)
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(_DROP_IN_TEXT)
+    _reload()
+    print(f"wrote {path}; it holds once {user.pw_name} has logged out everywhere and in again:")
+    print(f"  {_START}")
+
+
+def _undo_drop_in(user: pwd.struct_passwd) -> None:
+    path = _drop_in_of(user)
+    if not path.exists():
+        print(f"{path} does not exist: nothing to undo")
+        return
+    path.unlink()
+    with contextlib.suppress(OSError):
+        path.parent.rmdir()
+    _reload()
+    print(f"removed {path}; running sessions of {user.pw_name} keep what they have")
+
+
+def _reload() -> None:
+    try:
+        subprocess.run(["systemctl", "daemon-reload"], check=True, timeout=60, capture_output=True, text=True)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise HostError(
+            "cgroup", f"systemd did not read its units again: {error}", hint="systemctl daemon-reload"
+        ) from error
