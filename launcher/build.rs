@@ -67,10 +67,11 @@ fn main() {
     fs::write(Path::new(&out).join("filters.rs"), source).expect("written");
 }
 
-/// What a plan can name, and the layers that make it, the strictest last. Only the last layer looks at arguments.
+/// What a plan can name (and the relay takes for itself), and the layers that make it, the strictest last. Only the last layer looks at arguments.
 const STACKS: &[(&str, &[&str])] = &[
     ("default", &["allow", "refuse-calls", "no-memfd", "refuse-arguments"]),
     ("default+memfd", &["allow", "refuse-calls", "refuse-arguments"]),
+    ("relay", &["relay"]),
 ];
 const NOTIFY: &[&str] = &["observe-exec-connect", "observe-open"];
 
