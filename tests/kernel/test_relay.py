@@ -326,8 +326,7 @@ def test_the_relay_dies_with_its_parent():
     code = (
         "import subprocess, socket, sys, os, time\n"
         "a, b = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)\n"
-        "os.set_inheritable(a.fileno(), True)\n"
-        "p = subprocess.Popen([sys.argv[1], 'relay', '--control', str(b.fileno())], close_fds=False, pass_fds=[b.fileno()])\n"
+        "p = subprocess.Popen([sys.argv[1], 'relay', '--control', str(b.fileno())], pass_fds=[b.fileno()])\n"
         # Somebody else keeps the broker's end open, so that only the death of the parent tells.
         "k = subprocess.Popen(['sleep', '30'], pass_fds=[a.fileno()])\n"
         "time.sleep(0.3)\n"
@@ -388,7 +387,7 @@ def test_a_packet_that_makes_no_sense_ends_everything(relay, packet, sockets):
 
 
 def test_what_is_not_a_socket_ends_that_one_alone(relay):
-    _, client, server = relay.connect()
+    _, client, _server = relay.connect()
     with open("/dev/null") as null:
         number = relay.relay(client, null)
     assert relay.ended() == {"id": number, "up": 0, "down": 0, "reason": "reset"}
