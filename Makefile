@@ -33,6 +33,7 @@ lint: build
 ## ratios against peers that are installed (bubblewrap), in one run
 bench: build
 	$(BIN)/python bench/run.py
+	$(BIN)/python bench/relay.py
 
 ## ordinary commands, bare and inside: what differs
 everyday: build

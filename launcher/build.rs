@@ -79,10 +79,11 @@ fn filters(arch: &str) -> String {
     source
 }
 
-/// What a plan can name, and the layers that make it, the strictest last. Only the last layer looks at arguments.
+/// What a plan can name (and the relay takes for itself), and the layers that make it, the strictest last. Only the last layer looks at arguments.
 const STACKS: &[(&str, &[&str])] = &[
     ("default", &["allow", "refuse-calls", "no-memfd", "refuse-arguments"]),
     ("default+memfd", &["allow", "refuse-calls", "refuse-arguments"]),
+    ("relay", &["relay"]),
 ];
 const NOTIFY: &[&str] = &["observe-exec-connect", "observe-open"];
 

@@ -3,12 +3,14 @@
 //! ```text
 //! remit-launcher run --plan FILE|FD [--control FD] [--timings]
 //! remit-launcher probe
+//! remit-launcher relay --control FD
 //! ```
 
 #![deny(unsafe_code)]
 
 mod cgroup;
 mod confine;
+mod connections;
 mod control;
 mod ending;
 mod failure;
@@ -43,7 +45,8 @@ use plan::Plan;
 use report::{Report, Reporter};
 
 const USAGE: &str =
-    "usage: remit-launcher run --plan FILE|FD [--control FD] [--timings]\n       remit-launcher probe\n\
+    "usage: remit-launcher run --plan FILE|FD [--control FD] [--timings]\n       remit-launcher probe\n       \
+                     remit-launcher relay --control FD\n\
                      A plan is made by `remit run --dry-run`; people use `remit`, not this program.";
 
 fn main() {
@@ -52,6 +55,7 @@ fn main() {
     let code = match arguments.first().map(String::as_str) {
         Some("run") => run(&arguments[1..], began),
         Some("probe") => probe::print(),
+        Some("relay") => relay(&arguments[1..]),
         Some("--version") => {
             println!("remit-launcher {} (plan {})", env!("CARGO_PKG_VERSION"), plan::VERSION);
             0
@@ -105,6 +109,17 @@ fn run(arguments: &[String], began: Instant) -> i32 {
             reporter.say(&Report::Failed { failure: &failure });
             reporter.flush(rustix::net::SendFlags::empty());
             125
+        }
+    }
+}
+
+fn relay(arguments: &[String]) -> i32 {
+    match options(arguments) {
+        Ok(Options { plan: None, control: Some(control), timings: false }) => connections::run(control),
+        other => {
+            let error = other.err().unwrap_or("relay takes --control, and nothing else".into());
+            eprintln!("remit-launcher: {error}\n{USAGE}");
+            2
         }
     }
 }

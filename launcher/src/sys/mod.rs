@@ -324,8 +324,8 @@ pub fn landlock_version() -> u32 {
 
 /// Closes every descriptor but `keep`.
 ///
-/// For the init alone, which starts as a copy of the launcher and must hold nothing of the host's. It never returns, so
-/// no `OwnedFd` of the copied frames is ever dropped.
+/// For the init, which starts as a copy of the launcher and must hold nothing of the host's (it never returns, so no
+/// `OwnedFd` of the copied frames is ever dropped), and for the relay, which owns nothing yet but what it keeps.
 pub fn close_all_but(keep: &[RawFd]) {
     let mut keep: Vec<u32> = keep.iter().filter(|fd| **fd >= 0).map(|fd| *fd as u32).collect();
     keep.sort_unstable();
