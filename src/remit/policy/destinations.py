@@ -37,7 +37,7 @@ def embeds_ipv4(found: IPv4Address | IPv6Address) -> bool:
     """An IPv6 address that means an IPv4 one to a translator on the way: it could lead to what no rule names."""
     from ipaddress import IPv6Address, IPv6Network
 
-    if not isinstance(found, IPv6Address):
+    if not isinstance(found, IPv6Address) or (is_own(found) and not found.ipv4_mapped):
         return False
     # ::/96 (IPv4-compatible), NAT64 (RFC 6052, RFC 8215), ISATAP's and SIIT's forms.
     embedding = ("::/96", "64:ff9b::/96", "64:ff9b:1::/48", "::ffff:0:0:0/96")
