@@ -66,7 +66,7 @@ async def dial(host: str, port: int, remit: Remit) -> Dialled:
     try:
         found = await asyncio.wait_for(resolve(host, port), _PATIENCE_S)
     except (OSError, UnicodeError, TimeoutError) as error:
-        return Dialled(None, "", f"{host} can't be resolved: {error or 'no answer'}")
+        return Dialled(None, "", f"{host} can't be resolved: {str(error) or 'no answer'}")
     own = own_addresses()
     end = loop.time() + _IN_ALL_S
     refused = ""
@@ -83,7 +83,7 @@ async def dial(host: str, port: int, remit: Remit) -> Dialled:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         except (OSError, TimeoutError) as error:
             sock.close()
-            failed = failed or f"{address} port {port}: {error or 'no answer'}"
+            failed = failed or f"{address} port {port}: {str(error) or 'no answer'}"
             continue
         return Dialled(sock, address)
     if failed:
