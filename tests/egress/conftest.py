@@ -7,11 +7,14 @@ import functools
 import http.server
 import json
 import os
+import resource
+import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,6 +28,8 @@ async def resolve(host, port):
     if host not in answers and not host[0].isdigit():
         raise OSError("the tests' resolver knows no " + host)
     found = answers.get(host, [host])
+    if isinstance(found[0], list):
+        found = found.pop(0) if len(found) > 1 else found[0]
     return [a for one in found for a in socket.getaddrinfo(one, port, type=socket.SOCK_STREAM)]
 dial.resolve = resolve
 from remit.cli.main import main
@@ -34,7 +39,7 @@ LOOPBACK = "{cidr: 127.0.0.0/8, ports: [%s]}"
 
 
 class Online:
-    """Runs code inside with a network. `names`: what the host's resolver answers."""
+    """Runs code inside with a network. `names`: what the host's resolver answers; lists in a list: one after another."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -44,7 +49,7 @@ class Online:
         allow: Sequence[str],
         code: str,
         *,
-        names: Mapping[str, Sequence[str]] | None = None,
+        names: Mapping[str, Sequence[Any]] | None = None,
         more: str = "",
         argv: Sequence[str] | None = None,
         timeout: float = 60,
@@ -130,3 +135,62 @@ def web() -> Iterator[Web]:
     yield server
     server.shutdown()
     server.server_close()
+
+
+class Raw:
+    """A server of bytes. `speak(connection)` is called for each connection; by default all that comes is kept."""
+
+    def __init__(self, speak: Callable[[socket.socket], None] | None = None) -> None:
+        self.speak = speak or self.keep
+        self.got: list[bytearray] = []
+        self.listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
+        self.port = int(self.listener.getsockname()[1])
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self.listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        with connection:
+            try:
+                self.speak(connection)
+            except OSError:
+                pass
+
+    def keep(self, connection: socket.socket) -> None:
+        kept = bytearray()
+        self.got.append(kept)
+        while data := connection.recv(65536):
+            kept += data
+            connection.sendall(b"got it\n")
+
+    @property
+    def allow(self) -> list[str]:
+        return [f"{{host: web.test, ports: [{self.port}]}}", f"{{cidr: 127.0.0.0/8, ports: [{self.port}]}}"]
+
+
+@pytest.fixture
+def raw() -> Iterator[Callable[..., Raw]]:
+    servers: list[Raw] = []
+
+    def make(speak: Callable[[socket.socket], None] | None = None) -> Raw:
+        servers.append(Raw(speak))
+        return servers[-1]
+
+    yield make
+    for server in servers:
+        server.listener.close()
+
+
+@pytest.fixture
+def descriptors() -> None:
+    """As many as a flood needs at its other end."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 8192 if hard == resource.RLIM_INFINITY else min(8192, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

@@ -20,9 +20,35 @@ _METADATA = {
 }
 """Not all are in ranges that are private by number."""
 
-_NEVER = tuple(map(IPv4Network, ("0.0.0.0/8", "224.0.0.0/4", "240.0.0.0/4", "255.255.255.255/32")))
+_NEVER = tuple(map(IPv4Network, ("0.0.0.0/8", "224.0.0.0/4", "240.0.0.0/4")))
 _NEVER_6 = tuple(map(IPv6Network, ("::/128", "ff00::/8")))
 """Nothing that can be connected to lies there; no remit can name it."""
+_SPECIAL = {
+    "10.0.0.0/8": "private",
+    "100.64.0.0/10": "of a carrier's own network (CGNAT)",
+    "127.0.0.0/8": "this host's loopback",
+    "169.254.0.0/16": "link-local",
+    "172.16.0.0/12": "private",
+    "192.0.0.0/24": "for protocols and not public",
+    "192.0.2.0/24": "for documentation",
+    "192.88.99.0/24": "for relays of 6to4",
+    "192.168.0.0/16": "private",
+    "198.51.100.0/24": "for documentation",
+    "203.0.113.0/24": "for documentation",
+    "::1/128": "this host's loopback",
+    "100::/64": "for discarding",
+    "2001::/23": "for protocols and not public",
+    "2001:db8::/32": "for documentation",
+    "3fff::/20": "for documentation",
+    "fc00::/7": "private",
+    "fe80::/10": "link-local",
+    "fec0::/10": "site-local",
+}
+"""The registries of IANA (RFC 6890), word for word: what a Python knows of them differs from version to version."""
+_PUBLIC_6 = IPv6Network("2000::/3")
+"""All of IPv6 that is given to anybody to be reached."""
+_WIDEST, _WIDEST_6 = 8, 7
+"""The widest networks that are private as a whole: 10.0.0.0/8 and fc00::/7. A rule for a wider one means the world."""
 SYNTHETIC = IPv4Network("198.18.0.0/15")
 """RFC 2544: for benchmarks, so nobody's. The sandbox's own address and those that stand for names are of it."""
 
@@ -44,21 +70,25 @@ def refused(text: str, port: int, remit: Remit, own: Iterable[str] = ()) -> str 
         return f"{text} is {_METADATA[str(found)]}"
     if str(found) in set(own):
         return f"{text} is this host's own address"
-    if not found.is_global or found.is_multicast:
-        return f"{text} is {_kind(found)}"
-    return None
+    kind = _kind(found)
+    return f"{text} is {kind}" if kind else None
 
 
 def _named(found: IPv4Address | IPv6Address, port: int, remit: Remit) -> bool:
-    """Does the remit name its network by number, for this port?"""
-    return any(port in rule.ports and destinations.in_network(rule.cidr, found) for rule in remit.network)
+    """Does the remit name its network by number, for this port? 0.0.0.0/0 is the public world, not this host and its
+    neighbours."""
+    widest = _WIDEST if isinstance(found, IPv4Address) else _WIDEST_6
+    return any(
+        port in rule.ports and destinations.in_network(rule.cidr, found) and int(rule.cidr.rpartition("/")[2]) >= widest
+        for rule in remit.network
+    )
 
 
-def _kind(found: IPv4Address | IPv6Address) -> str:
-    if found.is_loopback:
-        return "this host's loopback"
-    if found.is_link_local:
-        return "link-local"
-    if found.is_private:
-        return "private"
-    return "not public"
+def _kind(found: IPv4Address | IPv6Address) -> str | None:
+    """What makes it no public address; None if it is one."""
+    for network, kind in _SPECIAL.items():
+        if destinations.in_network(network, found):
+            return kind
+    if found.is_multicast or not found.is_global or (isinstance(found, IPv6Address) and found not in _PUBLIC_6):
+        return "not public"
+    return None

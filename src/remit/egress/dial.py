@@ -4,13 +4,21 @@ judged is the one that is dialled."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
+import threading
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 from remit.egress import addresses
 from remit.policy.model import Remit
 
 _PATIENCE_S = 10.0
+_IN_ALL_S = 30.0
+"""For all addresses of one name."""
+_ASKING = 32
+"""Questions to the host's resolver at once."""
+_turns: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
 
 
 class Dialled(NamedTuple):
@@ -23,9 +31,33 @@ class Dialled(NamedTuple):
 
 
 async def resolve(host: str, port: int) -> list[tuple[Any, ...]]:
-    """As this host resolves names: its own resolver, its own files."""
+    """As this host resolves names: its own resolver, its own files. In a thread that nobody waits for: a resolver that
+    hangs would else hold the end of the run."""
     loop = asyncio.get_running_loop()
-    return await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
+    turn = _turns.setdefault(loop, asyncio.Semaphore(_ASKING))
+    answer: asyncio.Future[list[tuple[Any, ...]]] = loop.create_future()
+
+    def heard(found: list[tuple[Any, ...]] | None, error: Exception | None) -> None:
+        turn.release()
+        if answer.done():
+            return
+        if error is not None:
+            answer.set_exception(error)
+        else:
+            answer.set_result(found or [])
+
+    def ask() -> None:
+        found, failed = None, None
+        try:
+            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
+        except (OSError, UnicodeError) as error:
+            failed = error
+        with contextlib.suppress(RuntimeError):  # The loop is over.
+            loop.call_soon_threadsafe(heard, found, failed)
+
+    await turn.acquire()
+    threading.Thread(target=ask, name="remit-resolve", daemon=True).start()
+    return await answer
 
 
 async def dial(host: str, port: int, remit: Remit) -> Dialled:
@@ -34,8 +66,9 @@ async def dial(host: str, port: int, remit: Remit) -> Dialled:
     try:
         found = await asyncio.wait_for(resolve(host, port), _PATIENCE_S)
     except (OSError, UnicodeError, TimeoutError) as error:
-        return Dialled(None, "", f"{host} can't be resolved: {error or 'no answer'}")
+        return Dialled(None, "", f"{host} can't be resolved: {str(error) or 'no answer'}")
     own = own_addresses()
+    end = loop.time() + _IN_ALL_S
     refused = ""
     failed = ""
     for family, kind, protocol, _, sockaddr in found:
@@ -46,11 +79,11 @@ async def dial(host: str, port: int, remit: Remit) -> Dialled:
             continue
         sock = socket.socket(family, kind | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC, protocol)
         try:
-            await asyncio.wait_for(loop.sock_connect(sock, sockaddr), _PATIENCE_S)
+            await asyncio.wait_for(loop.sock_connect(sock, sockaddr), min(_PATIENCE_S, max(0.1, end - loop.time())))
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         except (OSError, TimeoutError) as error:
             sock.close()
-            failed = failed or f"{address} port {port}: {error or 'no answer'}"
+            failed = failed or f"{address} port {port}: {str(error) or 'no answer'}"
             continue
         return Dialled(sock, address)
     if failed:

@@ -48,7 +48,10 @@ def answer(question: bytes, remit: Remit, view: View, names: Names) -> Answer:
         query = dns.message.from_wire(question)
     except (dns.exception.DNSException, ValueError, IndexError):
         return Answer(None, None)
-    if query.flags & dns.flags.QR or query.opcode() != dns.opcode.QUERY or len(query.question) != 1:
+    if query.flags & dns.flags.QR:
+        # No question. Answering answers could go on for ever.
+        return Answer(None, None)
+    if query.opcode() != dns.opcode.QUERY or len(query.question) != 1:
         return Answer(_refused(query, dns.rcode.FORMERR), None)
     (wanted,) = query.question
     text = wanted.name.to_text(omit_final_dot=True)

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import resource
 import socket
 import struct
 import threading
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from ipaddress import IPv4Address
 from typing import Any
 
 from remit.egress import dns, hello
 from remit.egress.addresses import SYNTHETIC
 from remit.egress.dial import dial
-from remit.egress.exchange import exchange
+from remit.egress.exchange import exchange, last_words
 from remit.egress.http import denial
 from remit.egress.names import Names
 from remit.policy.actions import Connect, HttpRequest, ReachHost
@@ -28,10 +30,17 @@ Carry = Callable[[socket.socket, socket.socket], Coroutine[Any, Any, tuple[int, 
 _MOST = 1024
 """Connections at once."""
 _TOO_MANY = Decision("deny", "network.allow", f"more than {_MOST} connections at once")
-_FIRST_BYTES_S = 30.0
+_OTHER_DESCRIPTORS = 128
+"""What the rest of this process may need beside two for each connection."""
 _SILENT_S = 0.25
-"""Protocols in which the server speaks first: after so long the program is not going to."""
-_WEB = (80, 443)
+"""Protocols in which the server speaks first: after so long the program is probably not going to."""
+_FIRST_BYTES_S = 30.0
+"""For what must be read."""
+_UNFINISHED_S = 10.0
+"""From the first byte until it can be told what it begins."""
+_IDLE_S = 60.0
+"""A stream for names on which nothing is asked."""
+_FAULT = Decision("deny", "builtin.fault", "the broker failed on this connection, which ends it")
 
 
 class Broker:
@@ -47,6 +56,7 @@ class Broker:
         self._ports = tuple(ports)
         self._free = _MOST
         self._loop = asyncio.new_event_loop()
+        self._main = self._loop.create_task(self._serve())
         self._thread = threading.Thread(target=self._run, name="remit-broker", daemon=True)
 
     def name(self, address: str) -> str | None:
@@ -54,6 +64,7 @@ class Broker:
         return self.names.name(address)
 
     def start(self) -> None:
+        self._free = min(_MOST, max(1, (_descriptors() - _OTHER_DESCRIPTORS) // 2))
         self._thread.start()
 
     def stop(self) -> None:
@@ -64,7 +75,6 @@ class Broker:
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
-        self._main = self._loop.create_task(self._serve())
         with contextlib.suppress(asyncio.CancelledError):
             self._loop.run_until_complete(self._main)
         rest = asyncio.all_tasks(self._loop)
@@ -86,25 +96,34 @@ class Broker:
         loop = asyncio.get_running_loop()
         tasks: set[asyncio.Task[None]] = set()
         while True:
-            connection, _ = await loop.sock_accept(listener)
+            # A program that asks without end must not keep the others, or the end, waiting.
+            await asyncio.sleep(0)
+            try:
+                connection, _ = await loop.sock_accept(listener)
+            except OSError:
+                # Gone before it was taken, or the host has no descriptors left just now.
+                await asyncio.sleep(0.05)
+                continue
             if self._free <= 0:
                 reset(connection)
                 self._say("connect", {"host": "anywhere", "port": 0}, "deny", _TOO_MANY)
                 continue
+            self._free -= 1
             task = asyncio.create_task(self._guarded(serve, connection, *arguments))
             tasks.add(task)
             task.add_done_callback(tasks.discard)
 
     async def _guarded(self, serve: Callable[..., Any], connection: socket.socket, *arguments: Any) -> None:
         """Whatever goes wrong with one connection is the end of that one alone, and never lets it pass."""
-        self._free -= 1
         try:
             await serve(connection, *arguments)
-        except (OSError, TimeoutError):
-            reset(connection)
-        except BaseException:
+        except asyncio.CancelledError:
             reset(connection)
             raise
+        except Exception as error:
+            reset(connection)
+            if not _lost(error):
+                self._say("fault", {"error": type(error).__name__}, "deny", _FAULT)
         finally:
             self._free += 1
             connection.close()
@@ -112,6 +131,7 @@ class Broker:
     async def _answer_datagrams(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
+            await asyncio.sleep(0)
             try:
                 question, sender = await loop.sock_recvfrom(self._datagrams, 4096)
                 answer = self._answer(question)
@@ -124,14 +144,20 @@ class Broker:
         """DNS by stream: each message behind its length (RFC 1035, 4.2.2)."""
         loop = asyncio.get_running_loop()
         while True:
-            (length,) = struct.unpack("!H", await _exactly(connection, 2))
-            answer = self._answer(await _exactly(connection, length))
+            async with asyncio.timeout(_IDLE_S):
+                (length,) = struct.unpack("!H", await _exactly(connection, 2))
+                answer = self._answer(await _exactly(connection, length))
             if answer is None:
                 return
             await loop.sock_sendall(connection, struct.pack("!H", len(answer)) + answer)
 
     def _answer(self, question: bytes) -> bytes | None:
-        message, asked = dns.answer(question, self.remit, self.view, self.names)
+        try:
+            message, asked = dns.answer(question, self.remit, self.view, self.names)
+        except Exception:
+            # One message that can't be dealt with is not the end of all names.
+            self._say("fault", {"error": "a question for a name"}, "deny", _FAULT)
+            return None
         if asked is not None:
             said = {"name": asked.name, "kind": asked.kind}
             self._say("resolve", said, asked.decision.verdict, asked.decision)
@@ -142,18 +168,13 @@ class Broker:
         address = connection.getsockname()[0]
         name = self.names.name(address)
         decision = self._decide(name, address, port)
-        wait = _FIRST_BYTES_S if port in _WEB or not decision.allowed or self._read(name, port) else _SILENT_S
         if not decision.allowed:
             await self._turn_away(connection, name or address, port, decision)
             return
-        found = await first_bytes(connection, wait)
+        found = await first_bytes(connection, _FIRST_BYTES_S if self._read(name, port) else _SILENT_S)
         target = name or address
-        if name is not None and found.kind == "tls" and found.name is not None and found.name.lower() != name:
-            reason = f"TLS asks for {found.name} on a connection to {name}"
-            self._refuse(connection, target, port, Decision("deny", decision.rule, reason))
-            return
-        if name is not None and self._read(name, port) and found.kind != "http":
-            reason = f"{name} has rules for methods or paths, and what is said to it can't be read"
+        reason = self._wrong(name, port, found)
+        if reason is not None:
             self._refuse(connection, target, port, Decision("deny", decision.rule, reason))
             return
         dialled = await dial(target, port, self.remit)
@@ -167,10 +188,29 @@ class Broker:
             return
         self._say("connect", {"host": target, "port": port, "address": dialled.address}, "allow", decision)
         with dialled.sock as upstream:
+            if name is not None and found.kind == "silent" and await _first(connection, upstream) is connection:
+                # Not the server: the program began after all, and is held to the name that it asked for.
+                found = await first_bytes(connection, _UNFINISHED_S)
+                reason = self._wrong(name, port, found)
+                if reason is not None:
+                    self._refuse(connection, target, port, Decision("deny", decision.rule, reason))
+                    return
             if name is not None and found.kind == "http":
                 await exchange(connection, upstream, name, port, self._request)
             else:
                 await self.carry(connection, upstream)
+
+    def _wrong(self, name: str | None, port: int, found: hello.Hello) -> str | None:
+        """Why a connection to an allowed name may not begin like this; None if it may."""
+        if name is None:
+            return None
+        if found.kind == "tls" and found.name is not None and found.name.lower() != name:
+            return f"TLS asks for {found.name} on a connection to {name}"
+        if found.kind in ("more", "unreadable"):
+            return f"what is said to {name} begins like TLS or HTTP and can't be read"
+        if self._read(name, port) and found.kind != "http":
+            return f"{name} has rules for methods or paths, and what is said to it can't be read"
+        return None
 
     def _decide(self, name: str | None, address: str, port: int) -> Decision:
         if name is not None:
@@ -178,7 +218,7 @@ class Broker:
         decision = decide(self.remit, Connect(address, port), self.view)
         if decision.allowed and decision.rule.startswith("builtin."):
             return Decision("deny", "network.allow", f"port {port} of the sandbox itself is the broker's")
-        if not decision.allowed and address.startswith(str(SYNTHETIC.network_address)[:6]):
+        if not decision.allowed and IPv4Address(address) in SYNTHETIC:
             return Decision("deny", "network.allow", f"{address} stands for no name that was asked for here")
         return decision
 
@@ -199,9 +239,7 @@ class Broker:
             self._say("connect", {"host": target, "port": port}, "deny", decision)
             connection.recv(hello.LONGEST)
             await loop.sock_sendall(connection, denial(f"{target}:{port}", decision))
-            connection.shutdown(socket.SHUT_WR)
-            with contextlib.suppress(OSError, TimeoutError):
-                await asyncio.wait_for(loop.sock_recv(connection, hello.LONGEST), 1)
+            await last_words(connection)
             return
         self._refuse(connection, target, port, decision)
 
@@ -222,39 +260,74 @@ def reset(connection: socket.socket) -> None:
 
 
 async def first_bytes(connection: socket.socket, seconds: float) -> hello.Hello:
-    """What the connection begins with, looked at and left where it is."""
+    """What the connection begins with, looked at and left where it is. `silent`: nothing came within `seconds`; `more`:
+    it began and did not go on."""
     seen = 0
     try:
-        async with asyncio.timeout(seconds):
+        async with asyncio.timeout(seconds) as patience:
             while True:
                 await _readable(connection)
                 data = connection.recv(hello.LONGEST, socket.MSG_PEEK)
+                if not data:
+                    return hello.Hello("other")
                 found = hello.read(data)
                 if found.kind != "more" or len(data) <= seen:
-                    return found if found.kind != "more" else hello.Hello("other")
+                    return found
+                if not seen:
+                    patience.reschedule(asyncio.get_running_loop().time() + _UNFINISHED_S)
                 seen = len(data)
                 # Awake again when there is more than that.
                 connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, seen + 1)
     except TimeoutError:
-        return hello.Hello("other")
+        return hello.Hello("more" if seen else "silent")
     finally:
         with contextlib.suppress(OSError):
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
 
 
-async def _readable(connection: socket.socket) -> None:
+async def _readable(*sockets: socket.socket) -> socket.socket:
+    """The first of them that has something to read, or its end."""
     loop = asyncio.get_running_loop()
-    ready = loop.create_future()
+    ready: asyncio.Future[socket.socket] = loop.create_future()
 
-    def wake() -> None:
+    def wake(which: socket.socket) -> None:
         if not ready.done():
-            ready.set_result(None)
+            ready.set_result(which)
 
-    loop.add_reader(connection.fileno(), wake)
+    for each in sockets:
+        loop.add_reader(each.fileno(), wake, each)
     try:
-        await ready
+        return await ready
     finally:
-        loop.remove_reader(connection.fileno())
+        for each in sockets:
+            loop.remove_reader(each.fileno())
+
+
+async def _first(program: socket.socket, server: socket.socket) -> socket.socket:
+    """Which of the two speaks first. The program, where both have."""
+    first = await _readable(program, server)
+    with contextlib.suppress(BlockingIOError):
+        if program.recv(1, socket.MSG_PEEK):
+            return program
+    return first
+
+
+def _lost(error: BaseException) -> bool:
+    """Is it the loss of one side, and nothing that should not happen?"""
+    if isinstance(error, BaseExceptionGroup):
+        return all(map(_lost, error.exceptions))
+    return isinstance(error, OSError | TimeoutError)
+
+
+def _descriptors() -> int:
+    """How many this process may have, after it asked for as many as it needs."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 2 * _MOST + _OTHER_DESCRIPTORS
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return 2 * _MOST + _OTHER_DESCRIPTORS if soft == resource.RLIM_INFINITY else soft
 
 
 async def _exactly(connection: socket.socket, length: int) -> bytes:

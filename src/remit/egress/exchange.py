@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 from collections.abc import Callable, Iterator
 
@@ -11,6 +12,7 @@ from remit.policy.actions import HttpRequest
 from remit.policy.decide import Decision
 
 _PIECE = 64 * 1024
+_LINGER_S = 2.0
 
 
 async def exchange(
@@ -24,16 +26,28 @@ async def exchange(
     machine = Exchange(host, port, "http", decide)
     loop = asyncio.get_running_loop()
     over = asyncio.Event()
+    to_client, to_upstream = _Out(client), _Out(upstream)
 
     async def act(steps: Iterator[Step]) -> None:
+        ended = False
+        # All at once: what the machine says while the other side is heard comes behind it, never between.
         for step in steps:
             match step:
                 case ToUpstream(data):
-                    await loop.sock_sendall(upstream, data)
+                    to_upstream.waiting += data
                 case ToClient(data):
-                    await loop.sock_sendall(client, data)
+                    to_client.waiting += data
                 case Closed():
-                    over.set()
+                    ended = True
+        try:
+            await to_upstream.flush()
+        except OSError:
+            # It takes no more of the question; its answer may be there all the same.
+            if ended:
+                raise
+        await to_client.flush()
+        if ended:
+            over.set()
 
     async def read(sock: socket.socket, feed: Callable[[bytes], Iterator[Step]]) -> None:
         while not over.is_set():
@@ -50,5 +64,31 @@ async def exchange(
         await over.wait()
         for task in tasks:
             task.cancel()
-    # The last words are on their way: an end, not a reset.
-    client.shutdown(socket.SHUT_WR)
+    await last_words(client)
+
+
+class _Out:
+    """What is to be sent to one side, in the order in which it was said."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._lock = asyncio.Lock()
+        self.waiting = bytearray()
+
+    async def flush(self) -> None:
+        async with self._lock:
+            while self.waiting:
+                data = bytes(self.waiting)
+                self.waiting.clear()
+                await asyncio.get_running_loop().sock_sendall(self._sock, data)
+
+
+async def last_words(client: socket.socket) -> None:
+    """An end and not a reset, which would overtake what was just said: what the program still sends is heard out, for a
+    moment."""
+    loop = asyncio.get_running_loop()
+    with contextlib.suppress(OSError, TimeoutError):
+        client.shutdown(socket.SHUT_WR)
+        async with asyncio.timeout(_LINGER_S):
+            while await loop.sock_recv(client, _PIECE):
+                pass

@@ -3,18 +3,25 @@ reads the hello, so that records split anywhere and post-quantum sizes are its b
 
 from __future__ import annotations
 
+import contextlib
 import re
 import ssl
+import sys
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 LONGEST = 64 * 1024
 """Bytes of a hello; the largest of today are under 3 KiB."""
 _HANDSHAKE = 0x16
-_METHOD = re.compile(rb"[A-Z]{3,10} ")
+_HTTP = re.compile(rb"\s*\S[^\n]*?\sHTTP/", re.IGNORECASE)
+"""A first line that some server may take for a request, however it is written: how strict it must be is `http`'s
+business."""
+_TEXT = re.compile(rb"[\t\r\n\x20-\x7e]*")
 
 
 class Hello(NamedTuple):
-    """`kind`: tls, http, other, or more (it can't be told yet). `name`: what TLS asks for, if it does."""
+    """`kind`: tls, http, other; unreadable (it begins like TLS, and is none that OpenSSL reads), more (it can't be told
+    yet). `name`: what TLS asks for, if it does."""
 
     kind: str
     name: str | None = None
@@ -26,11 +33,11 @@ def read(data: bytes) -> Hello:
         return Hello("more")
     if data[0] == _HANDSHAKE:
         return _tls(data) if data[1:2] in (b"", b"\x03") else Hello("other")
-    if _METHOD.match(data[:11]):
+    if _HTTP.match(data):
         return Hello("http")
-    if len(data) < 4 and data.isalpha() and data.isupper():
-        return Hello("more")
-    return Hello("other")
+    # A line of text that is not over yet may still become a request.
+    text = data.lstrip()
+    return Hello("more" if b"\n" not in text and _TEXT.fullmatch(text) else "other")
 
 
 def _context() -> ssl.SSLContext:
@@ -50,18 +57,36 @@ def _context() -> ssl.SSLContext:
 _READER = _context()
 
 
+@contextlib.contextmanager
+def _unsaid() -> Iterator[None]:
+    """A name that is not ASCII is a fault that Python prints and does not raise; whoever runs the sandbox need not read
+    it."""
+    usual = sys.unraisablehook
+
+    def hook(fault: Any) -> None:
+        if not isinstance(fault.exc_value, UnicodeDecodeError):
+            usual(fault)
+
+    sys.unraisablehook = hook
+    try:
+        yield
+    finally:
+        sys.unraisablehook = usual
+
+
 def _tls(data: bytes) -> Hello:
     incoming = ssl.MemoryBIO()
     incoming.write(data)
     connection: Any = _READER.wrap_bio(incoming, ssl.MemoryBIO(), server_side=True)
     connection.asked = None
     try:
-        connection.do_handshake()
+        with _unsaid():
+            connection.do_handshake()
     except ssl.SSLWantReadError:
         if connection.asked is None:
             return Hello("more")
     except (ssl.SSLError, ValueError):
         # With a name seen this is our own refusal; without one, what OpenSSL can't read nobody should.
         if connection.asked is None:
-            return Hello("other")
+            return Hello("unreadable")
     return Hello("tls", connection.asked[0] if connection.asked else None)

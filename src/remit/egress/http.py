@@ -69,6 +69,9 @@ class Exchange:
             yield from self._requests()
         except h11.RemoteProtocolError as error:
             yield from self._refuse(error.error_status_hint, f"no HTTP/1.1 that is read in one way: {error}")
+        except h11.LocalProtocolError:
+            self._over = True
+            yield Closed()
 
     def from_upstream(self, data: bytes) -> Iterator[Step]:
         """`data` empty: the server has closed its side."""
@@ -87,12 +90,20 @@ class Exchange:
                     self._over = True
                     yield Closed()
                     return
+                if self._upstream.our_state is h11.IDLE:
+                    # An answer to nothing: of an idle connection, that its time is over.
+                    self._over = True
+                    yield Closed()
+                    return
                 if isinstance(event, h11.InformationalResponse) and event.status_code == 101:
                     yield ToClient(self._send_client(event))
                     self._switched = True
-                    rest, _ = self._upstream.trailing_data
-                    if rest:
-                        yield ToClient(rest)
+                    for carried, (rest, _) in (
+                        (ToClient, self._upstream.trailing_data),
+                        (ToUpstream, self._client.trailing_data),
+                    ):
+                        if rest:
+                            yield carried(rest)
                     return
                 yield ToClient(self._send_client(event))
                 if isinstance(event, h11.EndOfMessage):
@@ -110,6 +121,9 @@ class Exchange:
             if event is h11.NEED_DATA or event is h11.PAUSED:
                 return
             if isinstance(event, h11.ConnectionClosed):
+                if self._answering():
+                    # It has said all that it will; what it asked for is still to come.
+                    return
                 self._over = True
                 yield Closed()
                 return
@@ -129,6 +143,13 @@ class Exchange:
             out = self._upstream.send(event)
             if out:
                 yield ToUpstream(out)
+            if isinstance(event, h11.EndOfMessage) and not self._answering():
+                # The answer was there before all of the question was.
+                yield from self._next()
+                return
+
+    def _answering(self) -> bool:
+        return self._client.our_state in (h11.SEND_RESPONSE, h11.SEND_BODY)
 
     def _next(self) -> Iterator[Step]:
         """One exchange is over: another may follow, if both sides keep the connection."""
@@ -165,6 +186,8 @@ class Exchange:
         if (b"transfer-encoding" in names and b"content-length" in names) or names.count(b"content-length") > 1:
             return "the length is said twice"
         target = request.target
+        if b"#" in target:
+            return "a fragment is the client's own and never sent: servers read it in two ways"
         if target.startswith(b"/") or (target == b"*" and request.method == b"OPTIONS"):
             return None
         scheme, _, rest = target.partition(b"://")
@@ -241,5 +264,20 @@ def folded(head: bytes) -> bool:
 _HOP = {b"proxy-authorization", b"proxy-connection", b"keep-alive", b"te"}
 
 
+_SWITCH = {b"upgrade", b"http2-settings"}
+
+
 def _end_to_end(headers: Any) -> list[tuple[bytes, bytes]]:
-    return [(name, value) for name, value in headers.raw_items() if name.lower() not in _HOP]
+    """What is the server's to read. Of other protocols WebSocket alone is passed on: its beginning is a request that
+    was decided. HTTP/2 on the connection would be requests that nobody decides; clients go on in HTTP/1.1."""
+    away = _HOP
+    if any(value.strip().lower() != b"websocket" for name, value in headers if name == b"upgrade"):
+        away = _HOP | _SWITCH
+    kept: list[tuple[bytes, bytes]] = []
+    for name, value in headers.raw_items():
+        lowered = name.lower()
+        if lowered == b"connection" and away is not _HOP:
+            value = b", ".join(word for word in map(bytes.strip, value.split(b",")) if word.lower() not in _SWITCH)
+        if lowered not in away and (value or lowered != b"connection"):
+            kept.append((name, value))
+    return kept

@@ -143,7 +143,7 @@ def _beyond(remit: Remit) -> str:
 
 def _resolve(remit: Remit, action: ResolveName, view: View) -> Decision:
     name = destinations.name(action.name)
-    if name is None:
+    if name is None or destinations.is_number(name):
         return _deny(_FAULT, f"{action.name!r} is no name of a host")
     if name in ("localhost", "remit"):
         return _allow(_LOOPBACK, f"{name} is the sandbox itself")

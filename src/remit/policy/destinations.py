@@ -11,9 +11,9 @@ if TYPE_CHECKING:
 
 _NAME = r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?(\.[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?)*"
 """A name in the letters that DNS carries (RFC 1123, and _ for service names). Other scripts arrive as xn--."""
-_TWO_WAYS = r"%(2[ef5E]|2F|5[cC]|00)|\\|[\x00-\x20\x7f]|//|;"
-"""In a path of HTTP: encoded dots, slashes, backslashes, NUL and percent signs, parameters: a server that decodes or
-cuts before it walks would end up elsewhere than the rule said."""
+_TWO_WAYS = r"%(2[ef5E]|2F|5[cC]|00|[cC][01]|(?![0-9A-Fa-f]{2}))|\\|[\x00-\x20\x7f]|//|;"
+"""In a path of HTTP: encoded dots, slashes, backslashes, NUL and percent signs, overlong UTF-8, a % that encodes
+nothing, parameters: a server that decodes or cuts before it walks would end up elsewhere than the rule said."""
 
 
 def address(text: str) -> IPv4Address | IPv6Address | None:
@@ -37,7 +37,7 @@ def embeds_ipv4(found: IPv4Address | IPv6Address) -> bool:
     """An IPv6 address that means an IPv4 one to a translator on the way: it could lead to what no rule names."""
     from ipaddress import IPv6Address, IPv6Network
 
-    if not isinstance(found, IPv6Address):
+    if not isinstance(found, IPv6Address) or (is_own(found) and not found.ipv4_mapped):
         return False
     # ::/96 (IPv4-compatible), NAT64 (RFC 6052, RFC 8215), ISATAP's and SIIT's forms.
     embedding = ("::/96", "64:ff9b::/96", "64:ff9b:1::/48", "::ffff:0:0:0/96")
@@ -61,6 +61,21 @@ def name(text: str) -> str | None:
     # Before it is lowered: the Kelvin sign becomes a k.
     lowered = text.lower().removesuffix(".") if text.isascii() else ""
     return lowered if len(lowered) <= 253 and re.fullmatch(_NAME, lowered) else None
+
+
+def is_number(host: str) -> bool:
+    """Would a resolver read it as an address: 127.1, 0x7f.1, 2130706433? No top-level domain is a number."""
+    import re
+
+    return re.fullmatch(r"\d+|0x[0-9a-f]*", host.rpartition(".")[2]) is not None
+
+
+def public_suffix(domain: str) -> bool:
+    """Is it one below which anybody can register a name: com, co.uk, github.io? Imported on use: few remits have a
+    wildcard."""
+    from publicsuffixlist import PublicSuffixList
+
+    return bool(PublicSuffixList(accept_unknown=False).is_public(domain))
 
 
 def host_matches(pattern: str, host: str) -> bool:

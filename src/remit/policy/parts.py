@@ -155,6 +155,9 @@ class _Reading:
                 reason = places.bad_network(rule.cidr)
                 if reason is not None:
                     self.fault((*at, i, "cidr"), "E_VALUE", reason, "for example 10.0.0.0/8")
+                bad = places.bad_host(rule.host)
+                if bad is not None:
+                    self.fault((*at, i, "host"), "E_VALUE", *bad)
         tools = self.section("tools")
         for key in ("allow", "deny", "ask"):
             if key in tools:

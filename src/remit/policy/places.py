@@ -75,6 +75,23 @@ def bad_keep(pattern: str) -> str | None:
     return None
 
 
+def bad_host(pattern: str) -> tuple[str, str] | None:
+    """Why this can't be a host's name or a wildcard, and what to do; None: it can, or there is none."""
+    from remit.policy import destinations
+
+    if not pattern:
+        return None
+    apex = pattern.removeprefix("*.").lower()
+    if destinations.name(apex) is None:
+        return f"{pattern} is no name: its parts have at most 63 letters", "name the host as DNS does"
+    if destinations.is_number(apex):
+        return f"{pattern} is an address and no name", f"cidr: {apex}/32" if apex.count(".") == 3 else "name a host"
+    if apex != pattern.lower() and destinations.public_suffix(apex):
+        message = f"{pattern} is everybody's: names below {apex} belong to whoever registers them"
+        return message, f"name the hosts, or *. and a domain below {apex}"
+    return None
+
+
 def bad_network(cidr: str) -> str | None:
     """Why this can't be a network by number. Empty: there is none."""
     from ipaddress import ip_network
