@@ -48,6 +48,7 @@ class Online:
         more: str = "",
         argv: Sequence[str] | None = None,
         timeout: float = 60,
+        env: Mapping[str, str] | None = None,
     ) -> Held:
         """`allow`: entries of network.allow in YAML. `code`: Python, unless `argv` is another command."""
         (self.folder / "probe.py").write_text(code)
@@ -58,6 +59,7 @@ class Online:
         (self.folder / "remit.yaml").write_text(body)
         receipt = self.folder / "receipt.json"
         receipt.unlink(missing_ok=True)
+        (self.folder / "events.jsonl").unlink(missing_ok=True)
         options = ["--remit", "remit.yaml", "--receipt", "receipt.json", "--events", "events.jsonl"]
         command = [sys.executable, "-c", _DRIVER, "run", *options, "--", *(argv or [sys.executable, "probe.py"])]
         done = subprocess.run(
@@ -68,7 +70,7 @@ class Online:
             text=True,
             errors="replace",
             timeout=timeout,
-            env={**os.environ, "REMIT_TEST_NAMES": json.dumps(names or {})},
+            env={**os.environ, "REMIT_TEST_NAMES": json.dumps(names or {}), **(env or {})},
             check=False,
         )
         said = json.loads(receipt.read_text()) if receipt.exists() else {}
