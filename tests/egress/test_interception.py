@@ -403,3 +403,22 @@ def test_the_plan_holds_no_private_key(secure, tmp_path):
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True)
     assert "BEGIN CERTIFICATE" in done.stdout
     assert "PRIVATE" not in done.stdout
+
+
+def test_java(secure):
+    java = program("java")
+    code = f"""
+import java.net.URI; import java.net.http.*;
+public class Get {{
+  public static void main(String[] a) throws Exception {{
+    var c = HttpClient.newHttpClient();
+    for (var path : new String[] {{"/v1/a", "/v2/a"}})
+      System.out.println(c.send(HttpRequest.newBuilder(URI.create("{secure.url}" + path)).build(),
+        HttpResponse.BodyHandlers.ofString()).statusCode());
+  }}
+}}
+"""
+    (secure.folder / "Get.java").write_text(code)
+    more = exec_only(java) + "filesystem: {read: [./Get.java]}\nlimits: {memory: 2GiB, processes: 256, disk: 512MiB}\n"
+    held = secure(argv=[java, "Get.java"], more=more)
+    assert held.out == "200\n403\n", held

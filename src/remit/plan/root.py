@@ -14,7 +14,7 @@ from remit.plan import egress
 from remit.plan import launch_plan as lp
 from remit.plan.host import HostFacts
 from remit.plan.template import Template, TemplateFile
-from remit.plan.trust import AUTHORITY, BUNDLE, Trust
+from remit.plan.trust import AUTHORITY, BUNDLE, STORE, Trust
 from remit.policy.model import WORK, Remit
 from remit.policy.view import Place, View
 
@@ -157,6 +157,9 @@ class Root:
             self._dirs(path)
             self.ops.append(lp.File(path, content))
             self.places.append(Place(path, False, False, "builtin.trust", tree=False))
+        if trust.store:
+            self.ops.append(lp.Bytes(STORE, trust.store))
+            self.places.append(Place(STORE, False, False, "builtin.trust", tree=False))
         for path in trust.places:
             self._dirs(path)
             self.ops.append(lp.Symlink(path, BUNDLE))

@@ -38,7 +38,9 @@ def trust(template: Template, authority: str, subject: str) -> Trust:
         if all(listed.values()):
             opened |= {step: entries for step, entries in listed.items() if entries}
             places.append(place)
-    return Trust(authority, subject, bundle, tuple(dict.fromkeys(places)), opened)
+    java = any(tree.executable and os.path.exists(f"{tree.host}/bin/java") for tree in template.trees)
+    store = _store(bundle) if java else ""
+    return Trust(authority, subject, bundle, tuple(dict.fromkeys(places)), opened, store)
 
 
 def _bundle() -> str:
@@ -47,6 +49,24 @@ def _bundle() -> str:
         return ""
     with open(found, encoding="utf-8", errors="replace") as file:
         return file.read(_MOST_BYTES)
+
+
+def _store(bundle: str) -> str:
+    """Without a password: there is nothing secret in it, and Java reads it as it is."""
+    import contextlib
+    import re
+    import warnings
+
+    from cryptography.hazmat.primitives.serialization import NoEncryption, pkcs12
+    from cryptography.x509 import load_pem_x509_certificate
+
+    named = []
+    for i, text in enumerate(re.findall("-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", bundle, re.DOTALL)):
+        # Among what hosts trust are certificates with flaws that OpenSSL overlooks.
+        with warnings.catch_warnings(), contextlib.suppress(ValueError):
+            warnings.simplefilter("ignore")
+            named.append(pkcs12.PKCS12Certificate(load_pem_x509_certificate(text.encode()), b"%d" % i))
+    return pkcs12.serialize_java_truststore(named, NoEncryption()).hex()
 
 
 def _entries(folder: str) -> tuple[Entry, ...] | None:
