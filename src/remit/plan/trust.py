@@ -39,7 +39,8 @@ class Entry(NamedTuple):
 class Trust(NamedTuple):
     """`authority`, `bundle`: in PEM. `subject`: by which OpenSSL finds the authority in a directory. `places`: where
     the bundle is to be, as the directories above really are. `opened`: directories of the host with such places in
-    them, and what else is there: they are made anew inside, entry by entry. `store`: for Java, as PKCS #12 in hexadecimal digits, if it is there."""
+    them, and what else is there: they are made anew inside, entry by entry. `store`: for Java, as PKCS #12 in
+    hexadecimal digits, if it is there."""
 
     authority: str
     subject: str
