@@ -94,6 +94,7 @@ class Site(http.server.ThreadingHTTPServer):
 
 class _Answers(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
     server: Site
 
     def do_GET(self) -> None:

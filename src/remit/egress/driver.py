@@ -164,6 +164,7 @@ class Broker:
 
     async def _connection(self, connection: socket.socket, port: int) -> None:
         connection.setblocking(False)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         address = connection.getsockname()[0]
         name = self.names.name(address)
         decision = self._decide(name, address, port)
@@ -258,7 +259,8 @@ class Broker:
         """In answer to whatever the program asks first."""
         async with asyncio.timeout(_FIRST_BYTES_S):
             await client.recv()
-        await client.send(words)
+        client.put(words)
+        await client.drain()
         await client.end()
         await client.linger()
 

@@ -21,12 +21,13 @@ _LINGER_S = 2.0
 
 
 class End:
-    """One side of a connection. Two tasks may send: what one began to send is sent before what another does."""
+    """One side of a connection. Two tasks may send: everything goes out in the order in which it was put."""
 
     def __init__(self, sock: socket.socket, tls: Tls | None = None) -> None:
         self.sock, self.tls = sock, tls
         self.problem: str | None = None
         """Why the other side does not want this side's certificate, if it does not."""
+        self._waiting = bytearray()
         self._sending = asyncio.Lock()
 
     async def shake(self) -> None:
@@ -68,9 +69,17 @@ class End:
         if "ALERT" in reason and ("CERTIFICATE" in reason or "UNKNOWN_CA" in reason):
             self.problem = reason.partition("ALERT_")[2].lower().replace("_", " ")
 
-    async def send(self, data: bytes) -> None:
+    def put(self, data: bytes) -> None:
+        """To be sent by the next `drain`."""
+        self._waiting += data
+
+    async def drain(self) -> None:
+        """Until what was put is sent."""
+        if not self._waiting:
+            return
         async with self._sending:
-            if self.tls is not None:
+            data, self._waiting = bytes(self._waiting), bytearray()
+            if self.tls is not None and data:
                 self.tls.write(data)
                 data = self.tls.out()
             await asyncio.get_running_loop().sock_sendall(self.sock, data)
@@ -105,14 +114,20 @@ async def exchange(client: End, upstream: End, machine: Exchange) -> None:
     over = asyncio.Event()
 
     async def act(steps: Iterator[Step]) -> None:
+        ended = False
+        # Without a pause, so that what both tasks make of one machine is in its order.
         for step in steps:
             match step:
                 case ToUpstream(data):
-                    await upstream.send(data)
+                    upstream.put(data)
                 case ToClient(data):
-                    await client.send(data)
+                    client.put(data)
                 case Closed():
-                    over.set()
+                    ended = True
+        await upstream.drain()
+        await client.drain()
+        if ended:
+            over.set()
 
     async def read(end: End, feed: Callable[[bytes], Iterator[Step]]) -> None:
         while not over.is_set():
