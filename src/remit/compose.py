@@ -226,7 +226,7 @@ def prepare(
     template = template_of(remit, directory, progress)
     kinds = inputs.kinds(remit)
     at = _on_host(argv[0])
-    authority, trust = (None, None) if installing else _authority(remit, template)
+    authority, trust = (None, None) if installing else authority_of(remit, template)
     request = Request(
         sandbox=f"rmt-{os.urandom(8).hex()}",
         argv=tuple(argv),
@@ -246,7 +246,7 @@ def prepare(
     return Prepared(effective, facts, template, compile_plan(remit, facts, template, request), authority)
 
 
-def _authority(remit: Remit, template: Template) -> tuple[Authority | None, Trust | None]:
+def authority_of(remit: Remit, template: Template) -> tuple[Authority | None, Trust | None]:
     """The sandbox's own certificate authority and what makes programs inside trust it, where TLS has to be read for a
     rule. The private part stays in the first."""
     hosts = intercepted(remit)

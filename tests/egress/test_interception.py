@@ -404,6 +404,9 @@ def test_the_plan_holds_no_private_key(secure, tmp_path):
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True)
     assert "BEGIN CERTIFICATE" in done.stdout
     assert "PRIVATE" not in done.stdout
+    command = [*command[:3], "why", "--remit", "plan.yaml", "read", "/etc/remit/authority.pem"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True)
+    assert "builtin.trust" in done.stdout
 
 
 def test_java(secure):

@@ -241,17 +241,17 @@ class Broker:
         if dialled.sock is None:
             verdict = "deny" if dialled.denied else "allow"
             return Decision(verdict, "network.allow", f"{name}: {dialled.problem}")
-        server = End(dialled.sock, Tls(await self._verifying, name))
         try:
+            server = End(dialled.sock, Tls(await self._verifying, name))
             await server.shake()
         except OSError as error:
-            server.sock.close()
+            dialled.sock.close()
             if isinstance(error, ssl.SSLCertVerificationError):
                 return Decision("deny", _UNPROVEN, problem(error, name))
             said = problem(error, name) if isinstance(error, ssl.SSLError) else str(error) or "no answer"
             return Decision("allow", "network.allow", f"{dialled.address} port {port}: {said}")
         except BaseException:
-            server.sock.close()
+            dialled.sock.close()
             raise
         return server
 
