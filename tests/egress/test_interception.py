@@ -426,3 +426,29 @@ public class Get {{
     more = exec_only(java) + "filesystem: {read: [./Get.java]}\nlimits: {memory: 2GiB, processes: 256, disk: 512MiB}\n"
     held = secure(argv=[java, "Get.java"], more=more)
     assert held.out == "200\n403\n", held
+
+
+def test_many_connections_at_once_and_those_that_break_off_disturb_no_other(secure):
+    code = f"""
+import concurrent.futures as f, http.client, socket, ssl, struct
+c = ssl.create_default_context()
+def work(i):
+    if i % 3 == 0:
+        s = c.wrap_socket(socket.create_connection(('api.test', {secure.site.port}), 20), server_hostname='api.test')
+        s.sendall(b'GET /v1/bytes?9000000 HTTP/1.1\\r\\nHost: api.test:{secure.site.port}\\r\\n\\r\\n'); s.recv(100)
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack('ii', 1, 0)); s.close()
+        return 0
+    if i % 7 == 0:
+        socket.create_connection(('api.test', {secure.site.port}), 20).sendall(b'\\x16\\x03\\x01\\x00')
+        return 0
+    h = http.client.HTTPSConnection('api.test', {secure.site.port}, context=c, timeout=20); got = 0
+    for n in range(10):
+        h.request('POST', f'/v1/{{i}}', body=str(n) * 1000); got += str(n) * 1000 in h.getresponse().read().decode()
+    return got
+with f.ThreadPoolExecutor(16) as pool: print(sum(pool.map(work, range(60))))
+"""
+    held = secure(code)
+    whole = sum(1 for i in range(60) if i % 3 and i % 7)
+    assert held.out == f"{whole * 10}\n", held
+    assert "Traceback" not in held.err
+    assert "never retrieved" not in held.err
