@@ -87,6 +87,12 @@ pub enum RootOp {
         mode: u32,
         content: String,
     },
+    /// A file that is no text.
+    Bytes {
+        path: String,
+        mode: u32,
+        hex: String,
+    },
     /// A file or directory of the host, seen at `to`.
     Bind {
         from: String,
@@ -269,6 +275,17 @@ impl Plan {
     }
 }
 
+/// What `hex` says; None if it is not pairs of lower-case digits.
+pub fn unhex(hex: &str) -> Option<Vec<u8>> {
+    let digit = |byte: u8| match byte {
+        b'0'..=b'9' => Some(byte - b'0'),
+        b'a'..=b'f' => Some(byte - b'a' + 10),
+        _ => None,
+    };
+    let pairs = hex.as_bytes().chunks(2);
+    pairs.map(|pair| Some(digit(pair[0])? << 4 | digit(*pair.get(1)?)?)).collect()
+}
+
 impl RootOp {
     /// Where inside the step acts.
     pub fn target(&self) -> &str {
@@ -276,6 +293,7 @@ impl RootOp {
             RootOp::Dir { path, .. }
             | RootOp::Symlink { path, .. }
             | RootOp::File { path, .. }
+            | RootOp::Bytes { path, .. }
             | RootOp::Mask { path }
             | RootOp::Readonly { path } => path,
             RootOp::Bind { to, .. }

@@ -13,7 +13,7 @@ use rustix::mount::{
 use rustix::process::{fchdir, pivot_root};
 
 use crate::failure::{Outcome, Step};
-use crate::plan::{Cgroup, Kind, Plan, RootOp};
+use crate::plan::{unhex, Cgroup, Kind, Plan, RootOp};
 use crate::sources::{NODEV, NOEXEC, NOSUID, RDONLY};
 use crate::sys;
 
@@ -64,7 +64,7 @@ pub fn build(plan: &Plan, sources: &[Option<OwnedFd>], limited: impl FnOnce() ->
     for (name, mode) in [("root", 0o755), ("hidden.d", 0), ("overlay", 0o700)] {
         mkdirat(&scratch, name, Mode::from_raw_mode(mode)).at("root.scratch", name)?;
     }
-    file(&scratch, "hidden", 0, "")?;
+    file(&scratch, "hidden", 0, b"")?;
     // A part of a mount can be shown elsewhere only once the mount hangs somewhere (before Linux 6.15). Any directory
     // serves until the pivot.
     let place = ["/tmp", "/"].into_iter().find(|path| attach(&scratch, CWD, path).is_ok()).unwrap_or("/");
@@ -116,10 +116,10 @@ fn attach(mount: &OwnedFd, dir: impl AsFd, path: &str) -> Outcome<()> {
     move_mount(mount, "", dir, path, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH).at("root.mount", path)
 }
 
-fn file(dir: impl AsFd, path: &str, mode: u32, content: &str) -> Outcome<()> {
+fn file(dir: impl AsFd, path: &str, mode: u32, content: &[u8]) -> Outcome<()> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
     let fd = openat(dir, path, flags, Mode::from_raw_mode(mode)).at("root.file", path)?;
-    let mut rest = content.as_bytes();
+    let mut rest = content;
     while !rest.is_empty() {
         let n = rustix::io::write(&fd, rest).at("root.write", path)?;
         rest = &rest[n..];
@@ -142,7 +142,11 @@ impl Builder<'_> {
             }
             (RootOp::File { path, mode, content }, _) => {
                 let spot = self.spot(path).at("root.place", path)?;
-                file(&spot, spot.name, *mode, content)
+                file(&spot, spot.name, *mode, content.as_bytes())
+            }
+            (RootOp::Bytes { path, mode, hex }, _) => {
+                let spot = self.spot(path).at("root.place", path)?;
+                file(&spot, spot.name, *mode, &unhex(hex).unwrap_or_default())
             }
             (RootOp::Bind { to, kind, .. }, Some(tree)) => {
                 self.mountpoint(to, *kind)?;

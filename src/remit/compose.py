@@ -8,7 +8,7 @@ import json
 import os
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from remit import __version__
 from remit.errors import EXIT_NOT_FOUND, Denied, HostError, SetupError, UsageError
@@ -17,10 +17,15 @@ from remit.plan.compile import compile as compile_plan
 from remit.plan.host import HostFacts
 from remit.plan.prefix import Prefix
 from remit.plan.template import Template
+from remit.policy.decide import intercepted
 from remit.policy.model import WORK, Effective, Remit
 from remit.sandbox import closure, host, inputs
 from remit.sandbox.closure.which import which
 from remit.sandbox.serving import Broker, OpenNetwork
+
+if TYPE_CHECKING:
+    from remit.egress.authority import Authority
+    from remit.plan.trust import Trust
 
 
 class Prepared(NamedTuple):
@@ -30,6 +35,7 @@ class Prepared(NamedTuple):
     facts: HostFacts
     template: Template
     compiled: Compiled
+    authority: Authority | None = None
 
 
 def cache_dir() -> str | None:
@@ -220,6 +226,7 @@ def prepare(
     template = template_of(remit, directory, progress)
     kinds = inputs.kinds(remit)
     at = _on_host(argv[0])
+    authority, trust = (None, None) if installing else authority_of(remit, template)
     request = Request(
         sandbox=f"rmt-{os.urandom(8).hex()}",
         argv=tuple(argv),
@@ -234,8 +241,23 @@ def prepare(
         accept_tier=accept_tier,
         prefix=prefix,
         installing=installing,
+        trust=trust,
     )
-    return Prepared(effective, facts, template, compile_plan(remit, facts, template, request))
+    return Prepared(effective, facts, template, compile_plan(remit, facts, template, request), authority)
+
+
+def authority_of(remit: Remit, template: Template) -> tuple[Authority | None, Trust | None]:
+    """The sandbox's own certificate authority and what makes programs inside trust it, where TLS has to be read for a
+    rule. The private part stays in the first."""
+    hosts = intercepted(remit)
+    if not hosts:
+        return None, None
+    from remit.egress.authority import Authority, subject_hash
+    from remit.sandbox.trust import trust
+
+    wall = remit.limits.wall_ms
+    authority = Authority(hosts, wall / 1000 if wall else None)
+    return authority, trust(template, authority.pem, subject_hash())
 
 
 def broker(prepared: Prepared) -> OpenNetwork | None:
@@ -247,8 +269,12 @@ def broker(prepared: Prepared) -> OpenNetwork | None:
     def open_network(sockets: Sequence[int], tell: Callable[[Mapping[str, Any]], None]) -> Broker:
         from remit.egress.carry import carry
         from remit.egress.driver import Broker as Driver
+        from remit.egress.driver import Interception
+        from remit.sandbox.trust import roots
 
-        return Driver(prepared.effective.remit, prepared.compiled.view, network.ports, sockets, tell, carry)
+        interception = Interception(prepared.authority, roots()) if prepared.authority is not None else None
+        view = prepared.compiled.view
+        return Driver(prepared.effective.remit, view, network.ports, sockets, tell, carry, interception)
 
     return open_network
 

@@ -32,6 +32,15 @@ async def resolve(host, port):
         found = found.pop(0) if len(found) > 1 else found[0]
     return [a for one in found for a in socket.getaddrinfo(one, port, type=socket.SOCK_STREAM)]
 dial.resolve = resolve
+if "REMIT_TEST_KEYS" in os.environ:
+    from remit.egress import authority
+    made = authority.Authority.__init__
+    def noting(self, *arguments):
+        made(self, *arguments)
+        keys = [key.private_numbers().private_value.to_bytes(32, "big") for key in (self._key, self._leaf_key)]
+        with open(os.environ["REMIT_TEST_KEYS"], "w") as file:
+            print(self.pem.encode()[200:].hex(), *(key.hex() for key in keys), file=file)
+    authority.Authority.__init__ = noting
 from remit.cli.main import main
 sys.exit(main(sys.argv[1:]))
 """
@@ -53,6 +62,7 @@ class Online:
         more: str = "",
         argv: Sequence[str] | None = None,
         timeout: float = 60,
+        env: Mapping[str, str] | None = None,
     ) -> Held:
         """`allow`: entries of network.allow in YAML. `code`: Python, unless `argv` is another command."""
         (self.folder / "probe.py").write_text(code)
@@ -63,6 +73,7 @@ class Online:
         (self.folder / "remit.yaml").write_text(body)
         receipt = self.folder / "receipt.json"
         receipt.unlink(missing_ok=True)
+        (self.folder / "events.jsonl").unlink(missing_ok=True)
         options = ["--remit", "remit.yaml", "--receipt", "receipt.json", "--events", "events.jsonl"]
         command = [sys.executable, "-c", _DRIVER, "run", *options, "--", *(argv or [sys.executable, "probe.py"])]
         done = subprocess.run(
@@ -73,7 +84,7 @@ class Online:
             text=True,
             errors="replace",
             timeout=timeout,
-            env={**os.environ, "REMIT_TEST_NAMES": json.dumps(names or {})},
+            env={**os.environ, "REMIT_TEST_NAMES": json.dumps(names or {}), **(env or {})},
             check=False,
         )
         said = json.loads(receipt.read_text()) if receipt.exists() else {}

@@ -84,8 +84,11 @@ fn step(op: &RootOp) -> Checked {
         return fail(format!("root: {target:?} is the launcher's own"));
     }
     match op {
-        RootOp::Dir { mode, .. } | RootOp::File { mode, .. } if mode & !0o1777 != 0 => {
+        RootOp::Dir { mode, .. } | RootOp::File { mode, .. } | RootOp::Bytes { mode, .. } if mode & !0o1777 != 0 => {
             fail(format!("root: {target:?}: the mode {mode:#o} has more than permissions and the sticky bit"))
+        }
+        RootOp::Bytes { hex, .. } if super::unhex(hex).is_none() => {
+            fail(format!("root: {target:?}: its content is not pairs of hexadecimal digits"))
         }
         RootOp::Symlink { target: leads, .. } if leads.is_empty() => fail(format!("root: {target:?} leads nowhere")),
         RootOp::Symlink { target: leads, .. } => text("root", leads),

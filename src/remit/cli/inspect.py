@@ -77,7 +77,8 @@ def why(options: argparse.Namespace) -> int:
     template = compose.template_of(remit, directory)
     kinds = inputs.kinds(remit)
     hidden = tuple(inputs.masked(remit, kinds))
-    view = Root.build(remit, facts, template, kinds, hidden, False, "/home/agent").view()
+    _, trust = compose.authority_of(remit, template)
+    view = Root.build(remit, facts, template, kinds, hidden, False, "/home/agent", trust).view()
     action = _action(options.action, options.what, template)
     decision = decide(remit, action, view)
     if options.json:

@@ -6,18 +6,21 @@ import asyncio
 import contextlib
 import resource
 import socket
+import ssl
 import struct
 import threading
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from ipaddress import IPv4Address
-from typing import Any
+from typing import Any, NamedTuple
 
 from remit.egress import dns, hello
 from remit.egress.addresses import SYNTHETIC
+from remit.egress.authority import Authority
 from remit.egress.dial import dial
-from remit.egress.exchange import exchange, last_words
-from remit.egress.http import denial
+from remit.egress.exchange import End, exchange, plain
+from remit.egress.http import Exchange, denial, unreachable
 from remit.egress.names import Names
+from remit.egress.tls import Tls, problem, verifying
 from remit.policy.actions import Connect, HttpRequest, ReachHost
 from remit.policy.decide import Decision, decide, inspected
 from remit.policy.model import Remit
@@ -41,15 +44,32 @@ _UNFINISHED_S = 10.0
 _IDLE_S = 60.0
 """A stream for names on which nothing is asked."""
 _FAULT = Decision("deny", "builtin.fault", "the broker failed on this connection, which ends it")
+_UNPROVEN = "builtin.certificate"
+
+
+class Interception(NamedTuple):
+    """What it takes to read TLS. `authority`: what programs inside trust; `roots`: a file with what this host does."""
+
+    authority: Authority
+    roots: str | None
 
 
 class Broker:
-    """`sockets`: descriptors in the order of the plan: DNS by datagram and by stream, then one for each of `ports`."""
+    """`sockets`: descriptors in the order of the plan: DNS by datagram and by stream, then one for each of `ports`.
+    `interception`: without it, TLS to a host with rules for methods or paths is refused."""
 
     def __init__(
-        self, remit: Remit, view: View, ports: Sequence[int], sockets: Sequence[int], tell: Tell, carry: Carry
+        self,
+        remit: Remit,
+        view: View,
+        ports: Sequence[int],
+        sockets: Sequence[int],
+        tell: Tell,
+        carry: Carry,
+        interception: Interception | None = None,
     ) -> None:
         self.remit, self.view, self.tell, self.carry = remit, view, tell, carry
+        self.interception = interception
         self.names = Names()
         opened = [socket.socket(fileno=fd) for fd in sockets]
         self._datagrams, self._streams, *self._listeners = opened
@@ -86,6 +106,10 @@ class Broker:
         self._loop.close()
 
     async def _serve(self) -> None:
+        if self.interception is not None:
+            # It takes 20 ms to read what this host trusts; done before the first connection asks.
+            roots = self.interception.roots
+            self._verifying = asyncio.get_running_loop().run_in_executor(None, verifying, roots)
         async with asyncio.TaskGroup() as group:
             group.create_task(self._answer_datagrams())
             group.create_task(self._accept(self._streams, self._answer_stream))
@@ -115,16 +139,16 @@ class Broker:
 
     async def _guarded(self, serve: Callable[..., Any], connection: socket.socket, *arguments: Any) -> None:
         """Whatever goes wrong with one connection is the end of that one alone, and never lets it pass."""
+        served = False
         try:
             await serve(connection, *arguments)
-        except asyncio.CancelledError:
-            reset(connection)
-            raise
+            served = True
         except Exception as error:
-            reset(connection)
             if not _lost(error):
                 self._say("fault", {"error": type(error).__name__}, "deny", _FAULT)
         finally:
+            if not served:
+                reset(connection)
             self._free += 1
             connection.close()
 
@@ -165,6 +189,7 @@ class Broker:
 
     async def _connection(self, connection: socket.socket, port: int) -> None:
         connection.setblocking(False)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         address = connection.getsockname()[0]
         name = self.names.name(address)
         decision = self._decide(name, address, port)
@@ -176,6 +201,9 @@ class Broker:
         reason = self._wrong(name, port, found)
         if reason is not None:
             self._refuse(connection, target, port, Decision("deny", decision.rule, reason))
+            return
+        if name is not None and self._intercepted(name, port, found):
+            await self._intercept(connection, name, port, decision)
             return
         dialled = await dial(target, port, self.remit)
         if dialled.sock is None:
@@ -196,7 +224,7 @@ class Broker:
                     self._refuse(connection, target, port, Decision("deny", decision.rule, reason))
                     return
             if name is not None and found.kind == "http":
-                await exchange(connection, upstream, name, port, self._request)
+                await plain(connection, upstream, name, port, self._request)
             else:
                 await self.carry(connection, upstream)
 
@@ -208,9 +236,74 @@ class Broker:
             return f"TLS asks for {found.name} on a connection to {name}"
         if found.kind in ("more", "unreadable"):
             return f"what is said to {name} begins like TLS or HTTP and can't be read"
-        if self._read(name, port) and found.kind != "http":
+        if self._read(name, port) and found.kind != "http" and not self._intercepted(name, port, found):
             return f"{name} has rules for methods or paths, and what is said to it can't be read"
         return None
+
+    def _intercepted(self, name: str, port: int, found: hello.Hello) -> bool:
+        return found.kind == "tls" and self.interception is not None and self._read(name, port)
+
+    async def _intercept(self, connection: socket.socket, name: str, port: int, decision: Decision) -> None:
+        """TLS to both sides, and every request read in between. Where the server does not prove to be `name`, the
+        program is told in words and nothing is sent to that server."""
+        assert self.interception is not None  # noqa: S101
+        client = End(connection, Tls(self.interception.authority.context(name)))
+        shaking = asyncio.create_task(client.shake())
+        try:
+            reached = await self._prove(name, port)
+            if isinstance(reached, Decision):
+                verdict = "deny" if not reached.allowed else "allow"
+                error = {} if verdict == "deny" else {"error": reached.reason}
+                self._say("connect", {"host": name, "port": port, **error}, verdict, reached if not error else decision)
+                await shaking
+                what = f"https://{name}" + (f":{port}" if port != 443 else "")
+                refused = reached.rule == "network.allow" and not reached.allowed
+                await self._last_words(client, denial(what, reached) if refused else unreachable(what, reached.reason))
+                return
+            with reached.sock:
+                await shaking
+                said = {"host": name, "port": port, "address": reached.sock.getpeername()[0], "intercepted": True}
+                self._say("connect", said, "allow", decision)
+                await exchange(client, reached, Exchange(name, port, "https", self._request))
+        except OSError:
+            if client.problem is not None:
+                reason = f"{name} has rules for methods or paths, and the program trusts no authority of the sandbox's"
+                denied = Decision("deny", decision.rule, f"{reason}: {client.problem}")
+                self._say("connect", {"host": name, "port": port}, "deny", denied)
+            raise
+        finally:
+            shaking.cancel()
+            await asyncio.gather(shaking, return_exceptions=True)
+
+    async def _prove(self, name: str, port: int) -> End | Decision:
+        """The server `name`, as this host's own programs would believe it; or why there is none: a denial of the
+        policy's, one for want of proof, or (an allowed) word of the network's failure."""
+        dialled = await dial(name, port, self.remit)
+        if dialled.sock is None:
+            verdict = "deny" if dialled.denied else "allow"
+            return Decision(verdict, "network.allow", f"{name}: {dialled.problem}")
+        try:
+            server = End(dialled.sock, Tls(await self._verifying, name))
+            await server.shake()
+        except OSError as error:
+            dialled.sock.close()
+            if isinstance(error, ssl.SSLCertVerificationError):
+                return Decision("deny", _UNPROVEN, problem(error, name))
+            said = problem(error, name) if isinstance(error, ssl.SSLError) else str(error) or "no answer"
+            return Decision("allow", "network.allow", f"{dialled.address} port {port}: {said}")
+        except BaseException:
+            dialled.sock.close()
+            raise
+        return server
+
+    async def _last_words(self, client: End, words: bytes) -> None:
+        """In answer to whatever the program asks first."""
+        async with asyncio.timeout(_FIRST_BYTES_S):
+            await client.recv()
+        client.put(words)
+        await client.drain()
+        await client.end()
+        await client.linger()
 
     def _decide(self, name: str | None, address: str, port: int) -> Decision:
         if name is not None:
@@ -235,11 +328,8 @@ class Broker:
         """Words for a program that speaks HTTP, a reset for any other; never a hang."""
         found = await first_bytes(connection, _SILENT_S)
         if found.kind == "http":
-            loop = asyncio.get_running_loop()
             self._say("connect", {"host": target, "port": port}, "deny", decision)
-            connection.recv(hello.LONGEST)
-            await loop.sock_sendall(connection, denial(f"{target}:{port}", decision))
-            await last_words(connection)
+            await self._last_words(End(connection), denial(f"{target}:{port}", decision))
             return
         self._refuse(connection, target, port, decision)
 

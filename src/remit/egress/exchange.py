@@ -1,94 +1,168 @@
-"""Carries one HTTP connection: bytes from two sockets through an `Exchange`, and what it says to send."""
+"""Carries one HTTP connection: bytes from two ends through an `Exchange`, and what it says to send. An end is a socket,
+or one with TLS on it."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import socket
+import ssl
 from collections.abc import Callable, Iterator
 
 from remit.egress.http import Closed, Exchange, Step, ToClient, ToUpstream
+from remit.egress.tls import Tls
 from remit.policy.actions import HttpRequest
 from remit.policy.decide import Decision
 
 _PIECE = 64 * 1024
+_HANDSHAKE_S = 10.0
 _LINGER_S = 2.0
+"""After the last words: a side that is still sending reads them only if what it sends is taken."""
 
 
-async def exchange(
-    client: socket.socket,
-    upstream: socket.socket,
-    host: str,
-    port: int,
-    decide: Callable[[HttpRequest], Decision],
-) -> None:
+class End:
+    """One side of a connection. Two tasks may send: everything goes out in the order in which it was put."""
+
+    def __init__(self, sock: socket.socket, tls: Tls | None = None) -> None:
+        self.sock, self.tls = sock, tls
+        self.problem: str | None = None
+        """Why the other side does not want this side's certificate, if it does not."""
+        self._waiting = bytearray()
+        self._sending = asyncio.Lock()
+
+    async def shake(self) -> None:
+        """The handshake of TLS. Raises OSError, of which `ssl.SSLError` and TimeoutError are kinds."""
+        if self.tls is None:
+            return
+        loop = asyncio.get_running_loop()
+        async with asyncio.timeout(_HANDSHAKE_S):
+            data: bytes | None = None
+            try:
+                while not self.tls.shake(data):
+                    await self._flush()
+                    data = await loop.sock_recv(self.sock, _PIECE)
+            except ssl.SSLError as error:
+                self._note(error)
+                raise
+            finally:
+                with contextlib.suppress(OSError):
+                    await self._flush()
+
+    async def recv(self) -> bytes:
+        """What the other side says next; empty at its end. Raises OSError."""
+        loop = asyncio.get_running_loop()
+        if self.tls is None:
+            return await loop.sock_recv(self.sock, _PIECE)
+        data: bytes | None = None
+        try:
+            while (said := self.tls.read(data)) is None:
+                await self._flush()
+                data = await loop.sock_recv(self.sock, _PIECE)
+        except ssl.SSLError as error:
+            self._note(error)
+            raise
+        return said
+
+    def _note(self, error: ssl.SSLError) -> None:
+        """With TLS 1.3 a program that does not trust says so only after the handshake."""
+        reason = error.reason or ""
+        if "ALERT" in reason and ("CERTIFICATE" in reason or "UNKNOWN_CA" in reason):
+            self.problem = reason.partition("ALERT_")[2].lower().replace("_", " ")
+
+    def put(self, data: bytes) -> None:
+        """To be sent by the next `drain`."""
+        self._waiting += data
+
+    async def drain(self) -> None:
+        """Until what was put is sent."""
+        if not self._waiting:
+            return
+        async with self._sending:
+            data, self._waiting = bytes(self._waiting), bytearray()
+            if self.tls is not None and data:
+                self.tls.write(data)
+                data = self.tls.out()
+            await asyncio.get_running_loop().sock_sendall(self.sock, data)
+
+    async def end(self, *, cut: bool = False) -> None:
+        """Nothing follows. `cut`: without the word that this is all; what was passed on may not have been."""
+        with contextlib.suppress(OSError):
+            if self.tls is not None and not cut:
+                self.tls.end()
+                await self._flush()
+            self.sock.shutdown(socket.SHUT_WR)
+
+    async def linger(self) -> None:
+        """Until the other side has taken note of the end, or has had the time to."""
+        loop = asyncio.get_running_loop()
+        with contextlib.suppress(OSError, TimeoutError):
+            async with asyncio.timeout(_LINGER_S):
+                while await loop.sock_recv(self.sock, _PIECE):
+                    pass
+
+    async def _flush(self) -> None:
+        """What TLS has to say of its own accord."""
+        if self.tls is None or not self.tls.pending:
+            return
+        async with self._sending:
+            # Taken only now: records count, and arrive in the order in which they were made.
+            await asyncio.get_running_loop().sock_sendall(self.sock, self.tls.out())
+
+
+async def exchange(client: End, upstream: End, machine: Exchange) -> None:
     """Until one side ends it. Raises OSError where a side is lost."""
-    machine = Exchange(host, port, "http", decide)
-    loop = asyncio.get_running_loop()
     over = asyncio.Event()
-    to_client, to_upstream = _Out(client), _Out(upstream)
 
     async def act(steps: Iterator[Step]) -> None:
         ended = False
-        # All at once: what the machine says while the other side is heard comes behind it, never between.
+        # Without a pause, so that what both tasks make of one machine is in its order.
         for step in steps:
             match step:
                 case ToUpstream(data):
-                    to_upstream.waiting += data
+                    upstream.put(data)
                 case ToClient(data):
-                    to_client.waiting += data
+                    client.put(data)
                 case Closed():
                     ended = True
         try:
-            await to_upstream.flush()
+            await upstream.drain()
         except OSError:
             # It takes no more of the question; its answer may be there all the same.
             if ended:
                 raise
-        await to_client.flush()
+        await client.drain()
         if ended:
             over.set()
 
-    async def read(sock: socket.socket, feed: Callable[[bytes], Iterator[Step]]) -> None:
+    async def read(end: End, feed: Callable[[bytes], Iterator[Step]]) -> None:
         while not over.is_set():
-            data = await loop.sock_recv(sock, _PIECE)
+            data = await end.recv()
             await act(feed(data))
             if not data:
                 return
 
-    async with asyncio.TaskGroup() as group:
-        tasks = [
-            group.create_task(read(client, machine.from_client)),
-            group.create_task(read(upstream, machine.from_upstream)),
-        ]
-        await over.wait()
-        for task in tasks:
+    tasks = [
+        asyncio.create_task(read(client, machine.from_client)),
+        asyncio.create_task(read(upstream, machine.from_upstream)),
+    ]
+    ended = asyncio.create_task(over.wait())
+    try:
+        while tasks and not over.is_set():
+            done, _ = await asyncio.wait([*tasks, ended], return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+            tasks = [task for task in tasks if not task.done()]
+    finally:
+        for task in (*tasks, ended):
             task.cancel()
-    await last_words(client)
+        await asyncio.gather(*tasks, ended, return_exceptions=True)
+    # The last words are on their way: an end, not a reset.
+    await client.end(cut=upstream.tls is not None and upstream.tls.cut)
+    await client.linger()
 
 
-class _Out:
-    """What is to be sent to one side, in the order in which it was said."""
-
-    def __init__(self, sock: socket.socket) -> None:
-        self._sock = sock
-        self._lock = asyncio.Lock()
-        self.waiting = bytearray()
-
-    async def flush(self) -> None:
-        async with self._lock:
-            while self.waiting:
-                data = bytes(self.waiting)
-                self.waiting.clear()
-                await asyncio.get_running_loop().sock_sendall(self._sock, data)
-
-
-async def last_words(client: socket.socket) -> None:
-    """An end and not a reset, which would overtake what was just said: what the program still sends is heard out, for a
-    moment."""
-    loop = asyncio.get_running_loop()
-    with contextlib.suppress(OSError, TimeoutError):
-        client.shutdown(socket.SHUT_WR)
-        async with asyncio.timeout(_LINGER_S):
-            while await loop.sock_recv(client, _PIECE):
-                pass
+async def plain(
+    client: socket.socket, upstream: socket.socket, host: str, port: int, decide: Callable[[HttpRequest], Decision]
+) -> None:
+    """HTTP as it is. Raises OSError where a side is lost."""
+    await exchange(End(client), End(upstream), Exchange(host, port, "http", decide))

@@ -15,6 +15,8 @@ from remit.policy.decide import Decision
 _CLEARLY = ["send a request that is read in one way"]
 LONGEST_HEAD = 64 * 1024
 """Bytes of a request's line and headers."""
+MOST_AHEAD = 4 * LONGEST_HEAD
+"""Bytes of what a side says while it is the other's turn, which are kept until it is its own."""
 
 
 class ToUpstream(NamedTuple):
@@ -50,6 +52,7 @@ class Exchange:
         self._upstream = h11.Connection(h11.CLIENT, max_incomplete_event_size=LONGEST_HEAD)
         self._head = b""
         self._over = False
+        self._ahead = {id(self._client): 0, id(self._upstream): 0}
         # Neither side speaks HTTP any more (WebSocket): bytes are carried as they are.
         self._switched = False
 
@@ -59,6 +62,9 @@ class Exchange:
             return
         if self._switched:
             yield ToUpstream(data) if data else Closed()
+            return
+        if self._too_far_ahead(self._client, data):
+            yield from self._refuse(400, "too much is asked before the answer")
             return
         if folded(self._head + data) and self._client.their_state is h11.IDLE:
             yield from self._refuse(400, "a header is folded over two lines, which servers read in two ways")
@@ -80,6 +86,10 @@ class Exchange:
         if self._switched:
             yield ToClient(data) if data else Closed()
             return
+        if self._too_far_ahead(self._upstream, data):
+            self._over = True
+            yield Closed()
+            return
         try:
             self._upstream.receive_data(data)
             while True:
@@ -98,12 +108,9 @@ class Exchange:
                 if isinstance(event, h11.InformationalResponse) and event.status_code == 101:
                     yield ToClient(self._send_client(event))
                     self._switched = True
-                    for carried, (rest, _) in (
-                        (ToClient, self._upstream.trailing_data),
-                        (ToUpstream, self._client.trailing_data),
-                    ):
-                        if rest:
-                            yield carried(rest)
+                    for made, side in ((ToClient, self._upstream), (ToUpstream, self._client)):
+                        if rest := side.trailing_data[0]:
+                            yield made(rest)
                     return
                 yield ToClient(self._send_client(event))
                 if isinstance(event, h11.EndOfMessage):
@@ -162,10 +169,16 @@ class Exchange:
         if states == {h11.DONE}:
             self._client.start_next_cycle()
             self._upstream.start_next_cycle()
+            self._ahead = dict.fromkeys(self._ahead, 0)
             yield from self._requests()
         elif h11.MUST_CLOSE in states or h11.CLOSED in states:
             self._over = True
             yield Closed()
+
+    def _too_far_ahead(self, side: h11.Connection, data: bytes) -> bool:
+        if side.their_state not in (h11.IDLE, h11.SEND_BODY, h11.SEND_RESPONSE):
+            self._ahead[id(side)] += len(data)
+        return self._ahead[id(side)] > MOST_AHEAD
 
     def _send_client(self, event: Any) -> bytes:
         if isinstance(event, h11.Response | h11.InformationalResponse):
@@ -255,6 +268,16 @@ def denial(what: str, decision: Decision) -> bytes:
     return head.encode() + b"Connection: close\r\n\r\n" + text
 
 
+def unreachable(what: str, reason: str) -> bytes:
+    """A whole answer for a request to a server that did not prove to be the one that was asked for."""
+    text = json.dumps(
+        {"error": "the server can't be spoken to", "request": what, "reason": reason,
+         "next_steps": ["nothing was sent to it", "its operator must put it right"]}
+    ).encode() + b"\n"  # fmt: skip
+    head = f"HTTP/1.1 502 Bad Gateway\r\nContent-Type: application/json\r\nContent-Length: {len(text)}\r\n"
+    return head.encode() + b"Connection: close\r\n\r\n" + text
+
+
 def folded(head: bytes) -> bool:
     """Is a header continued on the next line (RFC 9112, 5.2: obsolete, to be refused)?"""
     lines = head.partition(b"\r\n\r\n")[0]
@@ -262,17 +285,14 @@ def folded(head: bytes) -> bool:
 
 
 _HOP = {b"proxy-authorization", b"proxy-connection", b"keep-alive", b"te"}
-
-
 _SWITCH = {b"upgrade", b"http2-settings"}
 
 
 def _end_to_end(headers: Any) -> list[tuple[bytes, bytes]]:
     """What is the server's to read. Of other protocols WebSocket alone is passed on: its beginning is a request that
     was decided. HTTP/2 on the connection would be requests that nobody decides; clients go on in HTTP/1.1."""
-    away = _HOP
-    if any(value.strip().lower() != b"websocket" for name, value in headers if name == b"upgrade"):
-        away = _HOP | _SWITCH
+    upgrades = [value.strip().lower() for name, value in headers if name == b"upgrade"]
+    away = _HOP if upgrades in ([], [b"websocket"]) else _HOP | _SWITCH
     kept: list[tuple[bytes, bytes]] = []
     for name, value in headers.raw_items():
         lowered = name.lower()

@@ -20,6 +20,7 @@ from remit.plan.limits import cgroup, limits, rlimits, scratch
 from remit.plan.prefix import INSTALLING, PREFIX, Prefix
 from remit.plan.root import Root
 from remit.plan.template import Template
+from remit.plan.trust import Trust
 from remit.policy.model import WORK, Remit
 from remit.policy.view import View
 
@@ -36,7 +37,8 @@ class Request(NamedTuple):
     a deny pattern. `on_path`: whether the host knows argv[0] at all, for the difference between 126 and 127.
     `real`: the file that argv[0] leads to on the host; `at`: its absolute path as typed.
     `accept_tier`: a lesser tier that the caller accepts by name. `prefix`: the sealed dependencies, if there are any;
-    `installing`: this launch fills them, and nothing else of it is kept."""
+    `installing`: this launch fills them, and nothing else of it is kept. `trust`: what makes programs inside trust the
+    sandbox's own authority, where TLS is read."""
 
     sandbox: str
     argv: tuple[str, ...]
@@ -51,6 +53,7 @@ class Request(NamedTuple):
     accept_tier: str | None = None
     prefix: Prefix | None = None
     installing: bool = False
+    trust: Trust | None = None
 
 
 class Compiled(NamedTuple):
@@ -68,7 +71,7 @@ def compile(remit: Remit, host: HostFacts, template: Template, request: Request)
     least = request.accept_tier or remit.least_tier
     tier = require(host, least)
     program = _program(remit, template, request)
-    root = Root.build(remit, host, template, request.inputs, request.masked, request.tty, HOME)
+    root = Root.build(remit, host, template, request.inputs, request.masked, request.tty, HOME, request.trust)
     if request.installing:
         root.fill_prefix(PREFIX)
     elif request.prefix is not None:
@@ -144,6 +147,7 @@ def _env(remit: Remit, template: Template, request: Request) -> tuple[str, ...]:
         "LANG": "C.UTF-8",
         "TMPDIR": "/tmp",  # noqa: S108
         **template.env,
+        **(request.trust.environment() if request.trust is not None else {}),
     }
     if request.installing:
         env.update(INSTALLING)

@@ -33,6 +33,14 @@ class File(NamedTuple):
     mode: int = 0o644
 
 
+class Bytes(NamedTuple):
+    """A file that is no text."""
+
+    path: str
+    hex: str
+    mode: int = 0o644
+
+
 class Bind(NamedTuple):
     """A file or directory of the host, seen at `to`. `own`: as root, its owner is shown as the guest's own id.
     `expect`: the launcher refuses to go on if what it finds is something else."""
@@ -87,11 +95,12 @@ class CgroupView(NamedTuple):
     to: str
 
 
-RootOp = Dir | Symlink | File | Bind | Scratch | Overlay | Proc | Devpts | Mask | Readonly | CgroupView
+RootOp = Dir | Symlink | File | Bytes | Bind | Scratch | Overlay | Proc | Devpts | Mask | Readonly | CgroupView
 _OPS: Mapping[str, type[Any]] = {
     "dir": Dir,
     "symlink": Symlink,
     "file": File,
+    "bytes": Bytes,
     "bind": Bind,
     "scratch": Scratch,
     "overlay": Overlay,

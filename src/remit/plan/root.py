@@ -14,6 +14,7 @@ from remit.plan import egress
 from remit.plan import launch_plan as lp
 from remit.plan.host import HostFacts
 from remit.plan.template import Template, TemplateFile
+from remit.plan.trust import AUTHORITY, BUNDLE, STORE, Trust
 from remit.policy.model import WORK, Remit
 from remit.policy.view import Place, View
 
@@ -67,13 +68,16 @@ class Root:
         masked: tuple[str, ...],
         tty: bool,
         home: str,
+        trust: Trust | None = None,
     ) -> Root:
         root = cls()
         root.places.append(Place("/", False, False, "builtin.skeleton", tree=False))
         root._system(remit, host, tty)
         # Before what may lie below them: an environment in /tmp or in the home directory stays visible.
         root._writable(remit, host, home)
-        root._closure(remit, template)
+        root._closure(remit, template, trust)
+        if trust is not None:
+            root._trust(trust)
         for i, grant in enumerate(remit.filesystem.read):
             kind = inputs.get(grant.source)
             if kind is None:
@@ -100,9 +104,12 @@ class Root:
                 # It can be listed, like everything of the skeleton; nothing can be written.
                 self.places.append(Place(directory, False, False, "builtin.skeleton", tree=False))
 
-    def _closure(self, remit: Remit, template: Template) -> None:
+    def _closure(self, remit: Remit, template: Template, trust: Trust | None) -> None:
         real = dict(_rules_of(remit, template))
+        replaced = set(trust.places) if trust is not None else set()
         for link in template.links:
+            if link.inside in replaced:
+                continue
             # A link into a directory that is itself a link (/lib/x with /lib -> usr/lib) is made where it lands.
             if not any(link.inside.startswith(other.inside + "/") for other in template.links):
                 self._dirs(link.inside)
@@ -111,6 +118,9 @@ class Root:
                 self.places.append(Place(link.inside, False, False, "builtin.link", tree=False))
         for tree in template.trees:
             self._dirs(tree.inside)
+            if trust is not None and tree.inside in trust.opened:
+                self._opened(tree.inside, trust, replaced)
+                continue
             self.ops.append(lp.Bind(tree.host, tree.inside, "dir", exec=tree.executable))
             rule = "process.exec" if tree.executable else "builtin.data"
             self.places.append(Place(tree.inside, False, tree.executable, rule))
@@ -119,7 +129,41 @@ class Root:
             if tree.executable:
                 self._execute.append(tree.inside)
         for file in template.files:
+            if file.inside in replaced:
+                continue
             self._file(file, real.get(file.inside, "process.exec"))
+
+    def _opened(self, folder: str, trust: Trust, replaced: set[str]) -> None:
+        """A directory of the host made anew, entry by entry, so that some of them can be others."""
+        self.ops.append(lp.Dir(folder))
+        self._made.add(folder)
+        self.places.append(Place(folder, False, False, "builtin.data"))
+        for name, kind, target in trust.opened[folder]:
+            path = f"{folder}/{name}"
+            if path in replaced:
+                continue
+            if path in trust.opened:
+                self._opened(path, trust, replaced)
+            elif kind == "link":
+                self.ops.append(lp.Symlink(path, target))
+            else:
+                self.ops.append(lp.Bind(path, path, kind))
+        hashed = trust.hashed(folder)
+        if hashed is not None:
+            self.ops.append(lp.Symlink(f"{folder}/{hashed}", AUTHORITY))
+
+    def _trust(self, trust: Trust) -> None:
+        for path, content in ((AUTHORITY, trust.authority), (BUNDLE, trust.bundle)):
+            self._dirs(path)
+            self.ops.append(lp.File(path, content))
+            self.places.append(Place(path, False, False, "builtin.trust", tree=False))
+        if trust.store:
+            self.ops.append(lp.Bytes(STORE, trust.store))
+            self.places.append(Place(STORE, False, False, "builtin.trust", tree=False))
+        for path in trust.places:
+            self._dirs(path)
+            self.ops.append(lp.Symlink(path, BUNDLE))
+            self.places.append(Place(path, False, False, "builtin.trust", tree=False))
 
     def _file(self, file: TemplateFile, rule: str) -> None:
         inside_tree = any(file.inside.startswith(tree + "/") for tree in self._trees)

@@ -179,6 +179,15 @@ def inspected(remit: Remit, name: str, port: int) -> bool:
     )
 
 
+def intercepted(remit: Remit) -> tuple[str, ...]:
+    """Hosts, as rules name them, whose TLS must be read. Port 80 is plain HTTP's."""
+    return tuple(
+        rule.host
+        for rule in remit.network
+        if rule.host and any(port != 80 and inspected(remit, rule.host.lower(), port) for port in rule.ports)
+    )
+
+
 def _http(remit: Remit, action: HttpRequest, view: View) -> Decision:
     host, path = destinations.name(action.host), destinations.http_path(action.path)
     if host is None:
