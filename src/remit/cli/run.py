@@ -162,11 +162,13 @@ def _installed(
 
 def _policy(options: argparse.Namespace, argv: list[str], quiet: bool) -> tuple[Effective, str]:
     """The remit, and the directory that /workspace stands for."""
-    if options.remit and (options.work or options.keep):
+    if options.remit and (options.work is not None or options.keep):
         raise UsageError(
-            f"--{'work' if options.work else 'keep'} and --remit together",
+            f"--{'keep' if options.work is None else 'work'} and --remit together",
             hint="what a run may see and keep stands in the remit: filesystem.work.from and state.keep",
         )
+    if options.work is not None and not os.path.isdir(options.work):
+        raise UsageError(f"--work {options.work!r} is no directory", hint="name the directory to show a copy of")
     if options.remit:
         return compose.load_file(options.remit), os.path.dirname(os.path.abspath(options.remit))
     cwd = os.getcwd()
