@@ -353,6 +353,12 @@ def test_without_it_the_directory_is_not_shown_and_that_is_said(tmp_path, needs)
     done = _without_a_file(tmp_path, "--", "grep", "-r", "hello", ".")
     assert done.returncode == 1
     assert "--work ." in done.stderr
+    (tmp_path / "r.yaml").write_text(
+        "apiVersion: remit/v1\nagent: command\nextends: binary\nprocess: {exec: ['false']}\n"
+    )
+    done = _without_a_file(tmp_path, "--remit", "r.yaml", "--", "false")
+    assert done.returncode == 1
+    assert "--work" not in done.stderr, "a remit's file refuses the option"
 
 
 def test_a_remits_file_is_not_widened_from_the_command_line(tmp_path, needs):

@@ -129,7 +129,7 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(final), file=sys.stderr)
     elif not options.quiet:
-        _hints(argv, effective, prepared, final)
+        _hints(argv, effective, prepared, final, own=not options.remit)
         _summary(final, destination, told)
     if outcome.keep_error and outcome.exit == 0:
         # What the run was for did not arrive: no script may take that for success.
@@ -200,13 +200,15 @@ def _open(target: str) -> IO[str]:
         ) from error
 
 
-def _hints(argv: list[str], effective: Effective, prepared: compose.Prepared, final: Mapping[str, Any]) -> None:
+def _hints(
+    argv: list[str], effective: Effective, prepared: compose.Prepared, final: Mapping[str, Any], *, own: bool
+) -> None:
     """What a person would want to be told: files that the command names and the remit does not bring in, patterns that
-    took nothing."""
+    took nothing. `own`: the remit is ours, made for a command without one, and options can add to it."""
     plan, view = prepared.compiled.plan, prepared.compiled.view
     if final["result"]["exit"] != 0:
         filesystem = effective.remit.filesystem
-        if effective.remit.agent == "command" and not filesystem.read and not filesystem.work_from:
+        if own and not filesystem.read and not filesystem.work_from:
             say.note("nothing of this directory is shown inside: --work . shows a copy of it", "yellow")
         for word in argv[1:]:
             inside = posixpath.normpath(posixpath.join(plan.command.cwd, word))
