@@ -132,8 +132,11 @@ def without_remit(
     if base is None:
         base = strictest_for(argv[0], _is_static(os.path.abspath(at)))
     given = tuple(inputs.named_by(argv[1:], cwd))
-    if work is not None:
+    if work is not None and _lies_in(cwd, cwd, work):
         given = tuple(item for item in given if not _lies_in(item, cwd, work))
+    elif work is not None:
+        # The program starts in the work directory, so there its words are looked for; not below `work` on the host.
+        given = tuple(_by_its_word(item, cwd) for item in given)
     document: dict[str, Any] = {"apiVersion": "remit/v1", "agent": "command", "extends": base}
     program = os.path.abspath(at) if "/" in argv[0] else argv[0]
     if base in ("binary", "static-binary"):
@@ -151,6 +154,12 @@ def without_remit(
     named = tuple(item if isinstance(item, str) else item["from"] for item in given)
     text = json.dumps(document, ensure_ascii=False)
     return load_text(text, f"built-in {base}", work if work is not None else cwd), base, named
+
+
+def _by_its_word(given: str | dict[str, str], cwd: str) -> str | dict[str, str]:
+    if isinstance(given, dict) or os.path.isabs(given):
+        return given
+    return {"from": os.path.normpath(os.path.join(cwd, given)), "to": os.path.normpath(os.path.join(WORK, given))}
 
 
 def _lies_in(given: str | dict[str, str], cwd: str, work: str) -> bool:

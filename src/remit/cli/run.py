@@ -129,7 +129,7 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(final), file=sys.stderr)
     elif not options.quiet:
-        _hints(argv, effective, prepared, final)
+        _hints(argv, effective, prepared, final, own=not options.remit)
         _summary(final, destination, told)
     if outcome.keep_error and outcome.exit == 0:
         # What the run was for did not arrive: no script may take that for success.
@@ -162,11 +162,13 @@ def _installed(
 
 def _policy(options: argparse.Namespace, argv: list[str], quiet: bool) -> tuple[Effective, str]:
     """The remit, and the directory that /workspace stands for."""
-    if options.remit and (options.work or options.keep):
+    if options.remit and (options.work is not None or options.keep):
         raise UsageError(
-            f"--{'work' if options.work else 'keep'} and --remit together",
+            f"--{'keep' if options.work is None else 'work'} and --remit together",
             hint="what a run may see and keep stands in the remit: filesystem.work.from and state.keep",
         )
+    if options.work is not None and not os.path.isdir(options.work):
+        raise UsageError(f"--work {options.work!r} is no directory", hint="name the directory to show a copy of")
     if options.remit:
         return compose.load_file(options.remit), os.path.dirname(os.path.abspath(options.remit))
     cwd = os.getcwd()
@@ -198,13 +200,15 @@ def _open(target: str) -> IO[str]:
         ) from error
 
 
-def _hints(argv: list[str], effective: Effective, prepared: compose.Prepared, final: Mapping[str, Any]) -> None:
+def _hints(
+    argv: list[str], effective: Effective, prepared: compose.Prepared, final: Mapping[str, Any], *, own: bool
+) -> None:
     """What a person would want to be told: files that the command names and the remit does not bring in, patterns that
-    took nothing."""
+    took nothing. `own`: the remit is ours, made for a command without one, and options can add to it."""
     plan, view = prepared.compiled.plan, prepared.compiled.view
     if final["result"]["exit"] != 0:
         filesystem = effective.remit.filesystem
-        if effective.remit.agent == "command" and not filesystem.read and not filesystem.work_from:
+        if own and not filesystem.read and not filesystem.work_from:
             say.note("nothing of this directory is shown inside: --work . shows a copy of it", "yellow")
         for word in argv[1:]:
             inside = posixpath.normpath(posixpath.join(plan.command.cwd, word))

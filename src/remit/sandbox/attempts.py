@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import os
+import posixpath
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -23,6 +24,8 @@ _QUIET = ("/etc/ld.so.preload", "/etc/gnutls", "/etc/gai.conf", "/etc/host.conf"
 
 _AFAR = ("autofs", "nfs", "cifs", "smb", "9p", "afs", "ceph", "fuse")
 """Filesystems that ask another for each name: sent there, a name that the guest made up would leave the sandbox."""
+_MAX_LINKS = 40
+"""As the kernel follows."""
 
 
 class Attempt(NamedTuple):
@@ -145,14 +148,29 @@ def _notable(action: Action, found: bool) -> bool:
 
 
 def _near(path: str) -> bool:
-    """Whether looking for `path` on the host asks nobody else. The host's own links are followed on the way."""
-    at, afar = "", _afar()
-    for part in path.split("/")[1:]:
-        at = f"{at}/{part}"
-        if afar and os.path.islink(at):
-            at = os.path.realpath(at)
-        if any(at == mount or at.startswith(f"{mount}/") for mount in afar):
+    """Whether looking for `path` on the host asks nobody else: walked as the kernel would, and given up before the
+    first name that would be sent afar. /proc leads anywhere by its links; a relative path starts where the guest is."""
+    if not path.startswith("/"):
+        return False
+    afar = _afar()
+    at, links = "", 0
+    rest = path.split("/")[::-1]
+    while rest:
+        part = rest.pop()
+        if part in ("", "."):
+            continue
+        at = posixpath.dirname(at).rstrip("/") if part == ".." else f"{at}/{part}"
+        if at == "/proc" or any(at == mount or at.startswith(f"{mount}/") for mount in afar):
             return False
+        try:
+            link = os.readlink(at or "/")
+        except OSError:
+            continue
+        links += 1
+        if links > _MAX_LINKS:
+            return False
+        at = "" if link.startswith("/") else posixpath.dirname(at).rstrip("/")
+        rest += link.split("/")[::-1]
     return True
 
 

@@ -66,7 +66,12 @@ def _keep(root: int, remit: Remit, view: View, destination: str, stage: Callable
     # Where inputs are mounted there is an empty file or directory below, made by the launcher and not by the guest.
     mountpoints = {grant.to.removeprefix(f"{view.work}/") for grant in remit.filesystem.read}
     place: str | None = None
-    for path, directory, name, found in walk(root):
+
+    def closed(path: str) -> None:
+        # Below it something may have been asked for, so it is said of each.
+        refused.append(NotKept(path, "state.keep", f"{path} can't be read: {os.strerror(errno.EACCES)}"))
+
+    for path, directory, name, found in walk(root, closed):
         if path in mountpoints or (stat.S_ISCHR(found.st_mode) and found.st_rdev == 0):
             # The latter is how an overlay says that something below was deleted.
             continue
@@ -80,6 +85,11 @@ def _keep(root: int, remit: Remit, view: View, destination: str, stage: Callable
             # Only what a pattern names is worth a word: the rest was never asked for.
             if decide(remit, KeepFile(path, "file", 0), view).allowed:
                 refused.append(NotKept(path, decision.rule, decision.reason))
+            continue
+        if path.startswith(staging.PREFIX):
+            refused.append(
+                NotKept(path, "state.keep", f"{path}: such names are of Remit's own, which removes them later")
+            )
             continue
         if found.st_size > budget:
             refused.append(NotKept(path, "limits.disk", f"{path} would exceed the disk limit in all"))
@@ -115,18 +125,22 @@ def _kind(mode: int) -> str:
     return "symlink" if stat.S_ISLNK(mode) else "special file"
 
 
-def walk(root: int) -> Iterator[tuple[str, int, str, os.stat_result]]:
-    """Every entry with its relative path, its directory's descriptor and its own name. Depth first, sorted."""
+def walk(root: int, closed: Callable[[str], None]) -> Iterator[tuple[str, int, str, os.stat_result]]:
+    """Every entry with its relative path, its directory's descriptor and its own name. Depth first, sorted. `closed`
+    hears of the paths that an ordinary user's own guest has shut to its user: what is there is not told."""
 
     def descend(directory: int, prefix: str, depth: int) -> Iterator[tuple[str, int, str, os.stat_result]]:
         for name in sorted(os.listdir(directory)):
+            path = f"{prefix}{name}"
             try:
                 found = os.stat(name, dir_fd=directory, follow_symlinks=False)
-            except (FileNotFoundError, PermissionError):
-                # Gone since it was listed: another process still has this tree. Or a directory that can be listed and
-                # not searched: an ordinary user's own guest made it so.
+            except FileNotFoundError:
+                # Gone since it was listed: another process still has this tree.
                 continue
-            path = f"{prefix}{name}"
+            except PermissionError:
+                # Its directory can be listed and not searched.
+                closed(path)
+                continue
             yield path, directory, name, found
             if stat.S_ISDIR(found.st_mode) and depth < MAX_DEPTH:
                 flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -135,7 +149,8 @@ def walk(root: int) -> Iterator[tuple[str, int, str, os.stat_result]]:
                 except OSError as error:
                     if error.errno not in _UNREADABLE:
                         raise
-                    # Its own entry was named; what is below it can't be.
+                    if error.errno == errno.EACCES:
+                        closed(path)
                     continue
                 try:
                     yield from descend(below, f"{path}/", depth + 1)

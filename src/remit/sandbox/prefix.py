@@ -27,7 +27,7 @@ def take(root: int, store: str, most: int) -> None:
         staged = f"{place}/prefix"
         os.makedirs(f"{staged}/tree", mode=0o755)
         files: dict[str, list[object]] = {}
-        for path, directory, name, found in walk(root):
+        for path, directory, name, found in walk(root, _closed):
             target = f"{staged}/tree/{path}"
             if stat.S_ISDIR(found.st_mode):
                 os.mkdir(target, 0o755)
@@ -47,6 +47,12 @@ def take(root: int, store: str, most: int) -> None:
         text = json.dumps({"files": files, "digest": _digest(files)})
         replace(f"{staged}/{_MANIFEST}", text)
         os.rename(staged, store)
+
+
+def _closed(path: str) -> None:
+    raise HostError(
+        "prefix", f"{path!r} can't be read, and the prefix would lack it", hint="the install command made it so"
+    )
 
 
 def _inside(path: str, link: str) -> str:
