@@ -25,6 +25,10 @@ pub enum Report<'a> {
         #[serde(skip_serializing_if = "Option::is_none")]
         times: Option<u64>,
     },
+    /// Output that the program wrote and its reader's side could not take.
+    OutputLost {
+        errno: i32,
+    },
     /// A limit ended the sandbox, or refused something within it.
     Limit {
         limit: &'static str,

@@ -34,6 +34,9 @@ impl Monitor<'_> {
         self.drain();
         drop(self.terminal.take());
         let usage = self.usage(wall_us);
+        if let Some(errno) = self.output.iter().find_map(|relay| relay.lost) {
+            self.reporter.say(&Report::OutputLost { errno: errno.raw_os_error() });
+        }
         if let Some(failure) = &self.failure {
             self.reporter.say(&Report::Failed { failure });
         }

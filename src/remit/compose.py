@@ -6,12 +6,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import signal
 import struct
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from remit import __version__
-from remit.errors import EXIT_NOT_FOUND, Denied, HostError, SetupError, UsageError
+from remit.errors import EXIT_NOT_FOUND, Denied, HostError, Interrupted, SetupError, UsageError
 from remit.plan.compile import Compiled, Request
 from remit.plan.compile import compile as compile_plan
 from remit.plan.host import HostFacts
@@ -20,6 +21,9 @@ from remit.plan.template import Template
 from remit.policy.model import WORK, Effective, Remit
 from remit.sandbox import closure, host, inputs
 from remit.sandbox.closure.which import which
+
+_OBSERVE = ("none", "exec+connect", "open")
+"""From the least to the most."""
 
 
 class Prepared(NamedTuple):
@@ -139,9 +143,11 @@ def without_remit(
         given = tuple(_by_its_word(item, cwd) for item in given)
     document: dict[str, Any] = {"apiVersion": "remit/v1", "agent": "command", "extends": base}
     program = os.path.abspath(at) if "/" in argv[0] else argv[0]
+    if base == "static-binary" and not _is_static(os.path.abspath(at)):
+        raise Denied("process.exec", f"{argv[0]} is no static binary", hint="--base binary holds any one program")
     if base in ("binary", "static-binary"):
         document["process"] = {"exec": [program]}
-    elif base in ("python", "node") and program not in _USUAL_NAMES:
+    elif _is_interpreter(program, base):
         # python3.12, or an interpreter by its path: that one, instead of the base's.
         beside = ["/sbin/ldconfig?"] if base == "python" else []
         document["process"] = {"exec": [program, *beside]}
@@ -154,6 +160,17 @@ def without_remit(
     named = tuple(item if isinstance(item, str) else item["from"] for item in given)
     text = json.dumps(document, ensure_ascii=False)
     return load_text(text, f"built-in {base}", work if work is not None else cwd), base, named
+
+
+def _is_interpreter(program: str, base: str) -> bool:
+    """Another name of what the base is for: python3.12, or an interpreter by its path. What else a base does not grant
+    is not granted by asking for it."""
+    name = os.path.basename(program)
+    if program in _USUAL_NAMES:
+        return False
+    if base == "python":
+        return name.removeprefix("python").replace(".", "").isdecimal() or name == "python"
+    return base == "node" and name in ("node", "nodejs", "npm", "npx")
 
 
 def _by_its_word(given: str | dict[str, str], cwd: str) -> str | dict[str, str]:
@@ -221,9 +238,13 @@ def prepare(
     progress: Callable[[str], None] | None = None,
     prefix: Prefix | None = None,
     installing: bool = False,
+    observe: str | None = None,
 ) -> Prepared:
-    """`directory`: where /workspace stands for (the remit's own, or the current one). Raises any `RemitError`."""
+    """`directory`: where /workspace stands for (the remit's own, or the current one). `observe`: more than the remit
+    asks to be recorded. Raises any `RemitError`."""
     remit = effective.remit
+    if observe is not None and _OBSERVE.index(observe) > _OBSERVE.index(remit.observe):
+        remit = remit._replace(observe=observe)
     facts = host.read(make=True)
     template = template_of(remit, directory, progress)
     kinds = inputs.kinds(remit)
@@ -289,6 +310,8 @@ def installed(
     quiet = Listener(lambda event: None, lambda attempt: None)
     outcome = run_sandbox(effective, prepared.compiled, take, quiet, timings=False)
     filled = prefix.find(store)
+    if filled is None and outcome.exit in (128 + signal.SIGINT, 128 + signal.SIGTERM):
+        raise Interrupted("process.install was interrupted: nothing of it is kept", outcome.exit)
     if filled is None:
         why = outcome.keep_error or f"it ended with {outcome.exit} ({outcome.reason})"
         raise SetupError(

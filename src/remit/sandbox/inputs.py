@@ -7,7 +7,7 @@ import posixpath
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 
-from remit.errors import Denied, UsageError
+from remit.errors import UsageError
 from remit.policy.model import WORK, Remit
 
 
@@ -79,7 +79,7 @@ def kinds(remit: Remit) -> Mapping[str, str]:
 def masked(remit: Remit, kinds: Mapping[str, str]) -> Iterator[str]:
     """Paths inside that match a deny pattern, as they are now; a directory stands for what is below it. A pattern is
     held against the path inside and the path on the host, since either may be the one that it was written for. Raises
-    `Denied` if a grant itself, or something above it, is denied: there would be nothing left to show."""
+    `UsageError` if a grant itself, or something above it, is denied: there would be nothing left to show."""
     patterns = [p.lstrip("/").removesuffix("/**") for p in remit.filesystem.deny]
     if not patterns:
         return
@@ -101,8 +101,8 @@ def masked(remit: Remit, kinds: Mapping[str, str]) -> Iterator[str]:
         if source not in kinds:
             continue
         if denied(*with_parents(to), *with_parents(source), *with_parents(os.path.realpath(source))):
-            raise Denied(
-                "filesystem.deny", f"{rule}: {source} is denied by filesystem.deny", hint="grant something else"
+            raise UsageError(
+                f"{rule}: {source} is denied by filesystem.deny", hint="narrow filesystem.deny, or take the grant out"
             )
         if kinds[source] == "file":
             continue

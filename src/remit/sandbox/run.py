@@ -38,6 +38,7 @@ class Outcome:
         self.kept: tuple[Kept, ...] = ()
         self.not_kept: tuple[NotKept, ...] = ()
         self.keep_error: str | None = None
+        self.output_error: str | None = None
         self.removed: Mapping[str, Any] = {}
         self.started_at = time.time()
         self.ended_at = 0.0
@@ -154,6 +155,8 @@ def _serve(
             outcome.usage = event["usage"]
             if running.received:
                 _hand_over(running, take, outcome)
+        elif kind == "output_lost":
+            outcome.output_error = os.strerror(event["errno"])
         elif kind == "removed":
             outcome.removed = {k: v for k, v in event.items() if k != "event"}
         listener.event(event)
