@@ -246,3 +246,26 @@ def test_a_sealed_prefix_holds_no_link_that_leads_out_by_another(run, tmp_path):
         assert "NAME" not in held.out
         if how == "in":
             assert (held.code, held.out) == (0, "none\n"), held
+
+
+@pytest.mark.parametrize("lib", ["out", "own"])
+def test_a_toolchain_in_the_project_brings_in_nothing_from_outside_of_it(tmp_path, needs, lib):
+    """A checkout's rust-toolchain.toml may name a directory of its own."""
+    needs("userns")
+    home, project = _secret(tmp_path), tmp_path / "project"
+    (project / "tc/bin").mkdir(parents=True)
+    (project / "own").mkdir()
+    (project / "own/id").write_text("own")
+    (project / "tc/lib").symlink_to(home if lib == "out" else project / "own")
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/rustup").write_text(f"#!/bin/sh\necho {project}/tc/bin/$2\n")
+    (tmp_path / "bin/cargo").write_text("#!/bin/sh\n")
+    (project / "tc/bin/cargo").write_text(f"#!{REAL}\n{READ}")
+    for program in (tmp_path / "bin/rustup", tmp_path / "bin/cargo", project / "tc/bin/cargo"):
+        program.chmod(0o755)
+    (project / "remit.yaml").write_text(f"{HEAD}process: {{exec: [cargo]}}\n")
+    place = home / "id" if lib == "out" else project / "own/id"
+    done = _go(project, "cargo", str(place), path=str(tmp_path / "bin"), remit="remit.yaml")
+    assert "TOPSECRET" not in done.stdout
+    if lib == "own":
+        assert done.stdout == "own\n", done.stderr
