@@ -19,7 +19,7 @@ import pytest
 from remit.plan.host import tier
 from remit.sandbox import host
 
-REMIT = [sys.executable, "-m", "remit.cli.main"]
+REMIT = [sys.executable, "-P", "-m", "remit.cli.main"]
 
 
 def pytest_configure(config: pytest.Config) -> None:

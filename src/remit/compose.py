@@ -247,7 +247,7 @@ def prepare(
         remit = remit._replace(observe=observe)
     facts = host.read(make=True)
     template = template_of(remit, directory, progress)
-    kinds = inputs.kinds(remit)
+    kinds = inputs.kinds(remit, directory)
     at = _on_host(argv[0])
     request = Request(
         sandbox=f"rmt-{os.urandom(8).hex()}",

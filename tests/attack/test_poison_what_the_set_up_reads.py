@@ -12,6 +12,7 @@ import sysconfig
 from pathlib import Path
 
 import pytest
+
 from tests.conftest import HEAD, PYTHON, REMIT
 
 REAL = os.path.realpath(sys.executable)
@@ -24,7 +25,13 @@ def _go(folder: Path, *argv: str, path: str = "", remit: str = "") -> subprocess
     env = {**os.environ, "XDG_CACHE_HOME": str(folder / ".cache")}
     env["PATH"] = f"{path}:{env['PATH']}" if path else env["PATH"]
     return subprocess.run(
-        [*REMIT, "run", *named, "--", *argv], cwd=folder, env=env, capture_output=True, text=True, check=False, timeout=90
+        [*REMIT, "run", *named, "--", *argv],
+        cwd=folder,
+        env=env,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=90,
     )
 
 
@@ -66,7 +73,9 @@ def _elf(loader: str) -> bytes:
     """An ELF file with nothing but the name of its loader."""
     name = loader.encode() + b"\0"
     head = b"\x7fELF\x02\x01\x01" + bytes(9)
-    head += struct.pack("<HHIQQQIHHHHHH", 3, {"x86_64": 62}.get(os.uname().machine, 183), 1, 0, 64, 0, 0, 64, 56, 1, 64, 0, 0)
+    head += struct.pack(
+        "<HHIQQQIHHHHHH", 3, {"x86_64": 62}.get(os.uname().machine, 183), 1, 0, 64, 0, 0, 64, 56, 1, 64, 0, 0
+    )
     return head + struct.pack("<IIQQQQQQ", 3, 4, 120, 120, 120, len(name), len(name), 1) + name
 
 
@@ -242,7 +251,9 @@ def test_a_sealed_prefix_holds_no_link_that_leads_out_by_another(run, tmp_path):
         install = f"process: {{exec: [{sys.executable}], install: [{sys.executable}, fill.py, {how}]}}\n"
         body = "extends: python\nunsafe_widen: [process.exec]\n" + install + "filesystem: {read: [./fill.py]}\n"
         code = "import os; print(os.environ.get('PYTHONPATH', 'none'))"
-        held = run(body, [sys.executable, "-c", code], files={"fill.py": fill}, env={"XDG_CACHE_HOME": str(tmp_path / "c")})
+        held = run(
+            body, [sys.executable, "-c", code], files={"fill.py": fill}, env={"XDG_CACHE_HOME": str(tmp_path / "c")}
+        )
         assert "NAME" not in held.out
         if how == "in":
             assert (held.code, held.out) == (0, "none\n"), held

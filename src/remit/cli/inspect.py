@@ -32,7 +32,7 @@ def check(options: argparse.Namespace) -> int:
                 print(error.message, file=sys.stderr)
             continue
         try:
-            tuple(inputs.masked(effective.remit, inputs.kinds(effective.remit)))
+            tuple(inputs.masked(effective.remit, inputs.kinds(effective.remit, os.path.dirname(os.path.abspath(path)))))
         except UsageError as fault:
             found.append(PolicyError((Problem(path, 0, 0, fault.code, fault.message, fault.hint),)))
             if not options.json:
@@ -82,7 +82,7 @@ def why(options: argparse.Namespace) -> int:
     remit = effective.remit
     facts = host.read()
     template = compose.template_of(remit, directory)
-    kinds = inputs.kinds(remit)
+    kinds = inputs.kinds(remit, directory)
     hidden = tuple(inputs.masked(remit, kinds))
     view = Root.build(remit, facts, template, kinds, hidden, False, "/home/agent").view()
     action = _action(options.action, options.what, template)

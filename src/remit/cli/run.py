@@ -15,6 +15,7 @@ from remit.cli.ending import LINES, hints, summary
 from remit.cli.records import Records
 from remit.errors import EXIT_SETUP, RemitError, UsageError
 from remit.policy.model import Effective
+from remit.sandbox.inputs import no_link
 from remit.sandbox.run import Listener, keeping
 from remit.sandbox.run import run as run_sandbox
 
@@ -92,6 +93,8 @@ def _run(options: argparse.Namespace, argv: list[str], records: Records) -> int:
         say.data(prepared.compiled.plan.as_document())
         return 0
     destination = os.path.abspath(options.keep_to) if options.keep_to else effective.remit.state.to
+    if not options.keep_to and effective.remit.state.keep:
+        no_link("state.to", destination, directory)
     told = 0
 
     def on_refusal(attempt: Attempt) -> None:

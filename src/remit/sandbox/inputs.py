@@ -52,21 +52,23 @@ def stamps(path: str) -> list[tuple[str, int, int, int]]:
     return found
 
 
-def kinds(remit: Remit) -> Mapping[str, str]:
-    """What each granted input is; those that don't exist are left out."""
+def kinds(remit: Remit, directory: str) -> Mapping[str, str]:
+    """What each granted input is; those that don't exist are left out. `directory`: what relative paths are relative
+    to. Raises `UsageError` for what can't be one."""
     found: dict[str, str] = {}
-    wanted = [grant.source for grant in remit.filesystem.read]
+    wanted = [(f"filesystem.read[{i}]", grant.source) for i, grant in enumerate(remit.filesystem.read)]
     if remit.filesystem.work_from:
-        wanted.append(remit.filesystem.work_from)
+        wanted.append(("filesystem.work.from", remit.filesystem.work_from))
         if not os.path.isdir(remit.filesystem.work_from):
             raise UsageError(
                 f"filesystem.work.from: {remit.filesystem.work_from} is no directory", hint="make it, or name another"
             )
-    for path in wanted:
+    for rule, path in wanted:
         try:
             mode = os.stat(path).st_mode
         except OSError:
             continue
+        contain(rule, path, directory)
         if stat.S_ISDIR(mode):
             found[path] = "dir"
         elif stat.S_ISREG(mode):
@@ -74,6 +76,28 @@ def kinds(remit: Remit) -> Mapping[str, str]:
         else:
             raise UsageError(f"{path} is neither a file nor a directory", hint="sockets and devices are no inputs")
     return found
+
+
+def contain(rule: str, path: str, directory: str) -> None:
+    """What is named within the remit's own directory must lie there. A link out of it is its checkout's word, or an
+    earlier run's, and not the remit's. Raises `UsageError`."""
+    real, around = os.path.realpath(path), os.path.realpath(directory)
+    if path.startswith(directory.rstrip("/") + "/") and not f"{real}/".startswith(f"{around.rstrip('/')}/"):
+        raise UsageError(
+            f"{rule}: {path} leads out of {directory} by a link, to {real}", hint=f"if it is meant, say so: {real}"
+        )
+
+
+def no_link(rule: str, path: str, directory: str) -> None:
+    """What is written to within the remit's own directory is written there, through no link at all. Raises
+    `UsageError`."""
+    if not path.startswith(directory.rstrip("/") + "/"):
+        return
+    meant = os.path.join(os.path.realpath(directory), os.path.relpath(path, directory))
+    if os.path.realpath(path) != meant:
+        raise UsageError(
+            f"{rule}: {path} is a link, to {os.path.realpath(path)}", hint="name where it leads: --keep-to"
+        )
 
 
 def masked(remit: Remit, kinds: Mapping[str, str]) -> Iterator[str]:

@@ -17,7 +17,7 @@ from typing import Any
 from remit.plan.template import Stamp, Template, TemplateFile, TemplateLink, TemplateTree
 from remit.sandbox.closure.evidence import Evidence, TreeStamp, stamp
 
-_VERSION = 7
+_VERSION = 8
 
 
 def key(*facts: object) -> str:
