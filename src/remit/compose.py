@@ -19,7 +19,7 @@ from remit.plan.host import HostFacts
 from remit.plan.prefix import Prefix
 from remit.plan.template import Template
 from remit.policy.model import WORK, Effective, Remit
-from remit.sandbox import closure, host, inputs
+from remit.sandbox import closure, host, inputs, masks
 from remit.sandbox.closure.which import which
 
 _OBSERVE = ("none", "exec+connect", "open")
@@ -228,6 +228,24 @@ def template_of(remit: Remit, cwd: str, progress: Callable[[str], None] | None =
     )
 
 
+def _masked_programs(remit: Remit, template: Template, directory: str) -> tuple[str, ...]:
+    """Remembered: a runtime has ten thousand files, and a template changes when one of them does."""
+    if not remit.filesystem.deny:
+        return ()
+    key = hashlib.sha256(
+        repr((_installation(), template.digest, remit.filesystem.deny, directory)).encode()
+    ).hexdigest()
+    cached = cache_dir()
+    file = os.path.join(cached, f"masks-{key[:32]}.json") if cached else None
+    known = closure.cache.read(file) if file else None
+    if known is not None:
+        return tuple(known["masked"])
+    found = tuple(masks.of_programs(remit, template, directory))
+    if file:
+        closure.cache.write(file, {"masked": found})
+    return found
+
+
 def prepare(
     effective: Effective,
     argv: Sequence[str],
@@ -256,7 +274,7 @@ def prepare(
         env=os.environ,
         tty=tty,
         inputs=kinds,
-        masked=tuple(inputs.masked(remit, kinds)),
+        masked=(*masks.of_inputs(remit, kinds), *_masked_programs(remit, template, directory)),
         on_path=at is not None,
         real=os.path.realpath(at) if at else "",
         at=os.path.abspath(argv[0]) if at and "/" in argv[0] else "",

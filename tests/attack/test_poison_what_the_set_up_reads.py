@@ -100,6 +100,21 @@ def test_the_loader_that_a_packages_file_names_is_brought_in_only_if_it_is_one(t
         assert _go(project, f"{project}/{python}", "-c", READ, str(path), remit="remit.yaml").stdout == said, path
 
 
+def test_a_denied_pattern_holds_for_what_a_projects_packages_bring(tmp_path, needs):
+    needs("userns")
+    python = _venv(tmp_path, os.path.dirname(REAL))
+    package = tmp_path / f".venv/lib/{VERSION}/site-packages/package"
+    package.mkdir()
+    (package / ".env").write_text("TOPSECRET")
+    (package / "own.txt").write_text("own")
+    deny = "filesystem: {deny: ['**/.env']}\n"
+    (tmp_path / "remit.yaml").write_text(f"{HEAD}process: {{exec: [{tmp_path}/{python}]}}\n{deny}")
+    for _ in range(2):  # found, and remembered
+        for name, said in ((".env", "refused\n"), ("own.txt", "own\n")):
+            done = _go(tmp_path, f"{tmp_path}/{python}", "-c", READ, str(package / name), remit="remit.yaml")
+            assert done.stdout == said, done.stderr
+
+
 @pytest.mark.parametrize("place", ["site-packages", "pyvenv.cfg"])
 def test_a_link_among_a_checkouts_environment_brings_in_nothing_from_outside_of_it(tmp_path, needs, place):
     needs("userns")

@@ -17,7 +17,7 @@ from remit.plan.template import Template
 from remit.policy.actions import Action, Connect, Exec, KeepFile, OpenFile, ResolveName
 from remit.policy.decide import Decision, decide
 from remit.policy.model import WORK, Effective, Remit
-from remit.sandbox import host, inputs
+from remit.sandbox import host, inputs, masks
 
 
 def check(options: argparse.Namespace) -> int:
@@ -32,7 +32,9 @@ def check(options: argparse.Namespace) -> int:
                 print(error.message, file=sys.stderr)
             continue
         try:
-            tuple(inputs.masked(effective.remit, inputs.kinds(effective.remit, os.path.dirname(os.path.abspath(path)))))
+            tuple(
+                masks.of_inputs(effective.remit, inputs.kinds(effective.remit, os.path.dirname(os.path.abspath(path))))
+            )
         except UsageError as fault:
             found.append(PolicyError((Problem(path, 0, 0, fault.code, fault.message, fault.hint),)))
             if not options.json:
@@ -83,7 +85,7 @@ def why(options: argparse.Namespace) -> int:
     facts = host.read()
     template = compose.template_of(remit, directory)
     kinds = inputs.kinds(remit, directory)
-    hidden = tuple(inputs.masked(remit, kinds))
+    hidden = (*masks.of_inputs(remit, kinds), *masks.of_programs(remit, template, directory))
     view = Root.build(remit, facts, template, kinds, hidden, False, "/home/agent").view()
     action = _action(options.action, options.what, template)
     decision = decide(remit, action, view)
