@@ -59,7 +59,7 @@ def summary(final: Mapping[str, Any], destination: str, told: int) -> None:
     if len(final["not_kept"]) > LINES:
         say.note(f"... and {len(final['not_kept']) - LINES} more not kept (--receipt FILE has all)", "yellow")
     if final["keep_error"]:
-        say.note(f"nothing could be kept: {final['keep_error']}", "red")
+        say.note(f"{'not all' if final['kept'] else 'nothing'} could be kept: {final['keep_error']}", "red")
     if final["output_error"]:
         say.note(f"output was lost: {final['output_error']}", "red")
     if usage["refused_forks"]:

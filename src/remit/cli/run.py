@@ -195,7 +195,8 @@ class _Progress:
     def step(self, what: str) -> None:
         if not self._quiet and sys.stderr.isatty():
             self._shown = True
-            print(f"\r\x1b[2K{say.paint('remit:', 'dim')} {what} ...", end="", file=sys.stderr, flush=True)
+            shown = say.printable(what, lines=False)
+            print(f"\r\x1b[2K{say.paint('remit:', 'dim')} {shown} ...", end="", file=sys.stderr, flush=True)
         elif not self._quiet and not self._shown:
             self._shown = True
             say.note("first run of these programs: finding and hashing what they need (kept for the next time)")

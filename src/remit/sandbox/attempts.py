@@ -16,6 +16,7 @@ from remit.policy.decide import Decision, decide
 from remit.policy.model import Remit
 from remit.policy.view import View
 from remit.sandbox.closure.which import which
+from remit.sandbox.shorten import shorten
 
 _SECRETS = (".ssh", ".aws", ".gnupg", ".kube", ".docker", ".netrc", ".npmrc", ".pypirc", ".env", ".git-credentials")
 _QUIET = ("/etc/ld.so.preload", "/etc/gnutls", "/etc/gai.conf", "/etc/host.conf", "/usr/lib/ssl", "/etc/ssl")
@@ -24,6 +25,8 @@ _QUIET = ("/etc/ld.so.preload", "/etc/gnutls", "/etc/gai.conf", "/etc/host.conf"
 
 _AFAR = ("autofs", "nfs", "cifs", "smb", "9p", "afs", "ceph", "fuse")
 """Filesystems that ask another for each name: sent there, a name that the guest made up would leave the sandbox."""
+_MAX_KNOWN, _LONGEST_KNOWN = 10_000, 256
+"""Verdicts remembered, and the longest name among them: longer ones are made up, and would fill memory."""
 _MAX_LINKS = 40
 """As the kernel follows."""
 
@@ -48,12 +51,15 @@ class Attempt(NamedTuple):
             "event": "attempt",
             "action": kind,
             "pid": self.pid,
-            "raw": self.raw,
-            **{("resolved" if name == "path" else name): value for name, value in fields.items()},
+            "raw": shorten(self.raw),
+            **{
+                ("resolved" if name == "path" else name): shorten(value) if isinstance(value, str) else value
+                for name, value in fields.items()
+            },
             "verdict": self.decision.verdict,
             "predicted": True,
             "rule": self.decision.rule,
-            "reason": self.decision.reason,
+            "reason": shorten(self.decision.reason),
             **({} if self.times is None else {"times": self.times}),
         }
 
@@ -61,7 +67,7 @@ class Attempt(NamedTuple):
         """What makes two refusals the same to a person: a program tried in every directory of PATH is one."""
         if isinstance(self.action, Exec):
             return f"run {os.path.basename(self.action.path)}"
-        return self.line()
+        return f"{type(self.action).__name__} {tuple(self.action)!r} {self.decision!r}"
 
     def line(self) -> str:
         """One line for a person."""
@@ -76,7 +82,7 @@ class Attempt(NamedTuple):
                 what = f"connect to the socket {path}"
             case _:
                 what = str(self.action)
-        return f"refused: {what}  ({self.decision.rule}: {self.decision.reason})"
+        return f"refused: {shorten(what)}  ({self.decision.rule}: {shorten(self.decision.reason)})"
 
 
 _NO_SECRETS = Decision("deny", "builtin.absent", "nothing of the caller's home exists inside")
@@ -102,7 +108,7 @@ class Judge:
         decision = self._known.get((type(action), action))
         if decision is None:
             decision = decide(self.remit, action, self.view)
-            if len(self._known) < 10_000:
+            if len(self._known) < _MAX_KNOWN and len(str(action[0])) <= _LONGEST_KNOWN:
                 self._known[type(action), action] = decision
         found = bool(report.get("found", True))
         if decision.allowed and not found and _secret(action):

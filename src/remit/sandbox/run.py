@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import signal
 import time
@@ -12,6 +13,7 @@ from remit.errors import EXIT_SETUP, SetupError
 from remit.plan.compile import Compiled
 from remit.policy.model import Effective
 from remit.sandbox import launcher
+from remit.sandbox.shorten import Budget
 from remit.sandbox.sweep import sweep
 
 if TYPE_CHECKING:
@@ -19,8 +21,8 @@ if TYPE_CHECKING:
     from remit.sandbox.keep import Kept, NotKept
 
 _MAX_SUBJECTS = 10_000
-_MAX_REFUSALS = 1000
-"""Refusals in one receipt; how many more there were is said."""
+_MAX_REFUSALS, _MAX_REFUSAL_BYTES = 1000, 1024 * 1024
+"""Refusals in one receipt, and the bytes of their text; how many more there were is said."""
 
 
 class Outcome:
@@ -34,12 +36,14 @@ class Outcome:
         self.mechanisms: list[tuple[str, str, str]] = []
         self.refusals: list[dict[str, Any]] = []
         self.refusals_in_all = 0
+        self.refusals_room = Budget(_MAX_REFUSALS, _MAX_REFUSAL_BYTES)
         self.attempts = 0
         self.kept: tuple[Kept, ...] = ()
         self.not_kept: tuple[NotKept, ...] = ()
         self.keep_error: str | None = None
         self.output_error: str | None = None
         self.removed: Mapping[str, Any] = {}
+        self.placeholders: frozenset[int] = frozenset()
         self.started_at = time.time()
         self.ended_at = 0.0
 
@@ -138,7 +142,7 @@ def _serve(
     from remit.sandbox.attempts import Judge
 
     judge = Judge(effective.remit, compiled.view)
-    seen: set[str] = set()
+    seen: set[bytes] = set()
     failure: Mapping[str, Any] | None = None
     for event in running.events():
         kind = event["event"]
@@ -149,6 +153,7 @@ def _serve(
             failure = failure or event
         elif kind == "started":
             outcome.mechanisms = [tuple(m) for m in event["mechanisms"]]
+            outcome.placeholders = frozenset(event.get("placeholders", ()))
         elif kind == "ended":
             outcome.exit, outcome.reason = event["exit"], event["reason"]
             outcome.signal = event["signal"]
@@ -163,7 +168,7 @@ def _serve(
     return failure, running.wait()
 
 
-def _judge(judge: Judge, event: Mapping[str, Any], outcome: Outcome, listener: Listener, seen: set[str]) -> None:
+def _judge(judge: Judge, event: Mapping[str, Any], outcome: Outcome, listener: Listener, seen: set[bytes]) -> None:
     attempt = judge.attempt(event)
     if attempt is None:
         return
@@ -172,15 +177,20 @@ def _judge(judge: Judge, event: Mapping[str, Any], outcome: Outcome, listener: L
     listener.event(said)
     if not attempt.notable:
         return
-    if attempt.times is not None or attempt.subject() in seen:
+    if attempt.times is not None:
+        return
+    # Not the words themselves: there may be many, and they are as long as the guest makes them.
+    subject = hashlib.blake2b(attempt.subject().encode("utf-8", "surrogatepass"), digest_size=16).digest()
+    if subject in seen:
         return
     outcome.refusals_in_all += 1
     if len(seen) >= _MAX_SUBJECTS:
         # A program that refuses to repeat itself fills memory and terminals; it is counted and no more.
         return
-    seen.add(attempt.subject())
-    if len(outcome.refusals) < _MAX_REFUSALS:
-        outcome.refusals.append({k: v for k, v in said.items() if k not in ("event", "predicted", "times")})
+    seen.add(subject)
+    entry = {k: v for k, v in said.items() if k not in ("event", "predicted", "times")}
+    if outcome.refusals_room.take(*(value for value in entry.values() if isinstance(value, str))):
+        outcome.refusals.append(entry)
     listener.refusal(attempt)
 
 
@@ -191,7 +201,7 @@ def keeping(effective: Effective, compiled: Compiled, destination: str) -> Take:
         from remit.sandbox import staging
         from remit.sandbox.keep import keep
 
-        taken = keep(root, effective.remit, compiled.view, destination)
+        taken = keep(root, effective.remit, compiled.view, destination, outcome.placeholders)
         outcome.kept, outcome.not_kept, outcome.keep_error = taken
         staging.sweep(destination)
 

@@ -39,5 +39,5 @@ def tree(tmp_path: Path) -> Iterator[int]:
 
 def test_what_is_shut_is_told(tree: int) -> None:
     told: list[str] = []
-    assert [path for path, *_ in walk(tree, told.append)] == ["listed", "open", "open/a", "shut"]
+    assert [path for path, *_ in walk(tree, lambda path, _: told.append(path))] == ["listed", "open", "open/a", "shut"]
     assert told == ["listed/a", "shut"]
