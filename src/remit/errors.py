@@ -139,6 +139,12 @@ class SetupError(RemitError):
         return {**super().as_data(), "step": self.step, "errno": self.errno, "path": self.path}
 
 
+class Lost(SetupError):
+    """The launcher vanished in the middle. Whatever ran inside died with it; what it had done is not known."""
+
+    code = "E_LOST"
+
+
 class Denied(RemitError):
     """The agent was refused. `rule` names what decided."""
 

@@ -64,7 +64,8 @@ def _width() -> int:
     if columns.isdecimal() and int(columns) > 0:
         return int(columns) - 2
     try:
-        return max(os.get_terminal_size(1).columns, 40) - 2
+        # A terminal that says 0 does not know.
+        return max(os.get_terminal_size(1).columns or 80, 40) - 2
     except OSError:
         return 78
 

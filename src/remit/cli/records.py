@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import IO, Any
 
 from remit import __version__
-from remit.errors import RemitError, UsageError
+from remit.errors import Lost, RemitError, UsageError
 from remit.sandbox.receipt import VERSION
 
 _MAX_EVENTS = 64 * 1024 * 1024
@@ -48,8 +48,9 @@ class Records:
                 file.write(json.dumps(receipt, indent=2) + "\n")
 
     def refused(self, error: RemitError) -> None:
-        """Nothing ran, and the record says why."""
-        result = {"exit": error.exit_code, "reason": "not_started", "signal": None}
+        """Nothing ran, or nobody knows what did, and the record says why."""
+        reason = "lost" if isinstance(error, Lost) else "not_started"
+        result = {"exit": error.exit_code, "reason": reason, "signal": None}
         said = {"receipt": VERSION, "remit_version": __version__, "result": result, "error": error.as_data()}
         self.finish(said)
 

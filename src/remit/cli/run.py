@@ -13,7 +13,7 @@ from remit import compose
 from remit.cli import say
 from remit.cli.ending import LINES, hints, summary
 from remit.cli.records import Records
-from remit.errors import EXIT_SETUP, RemitError, UsageError
+from remit.errors import EXIT_SETUP, PolicyError, RemitError, UsageError
 from remit.policy.model import Effective
 from remit.sandbox.inputs import no_link
 from remit.sandbox.run import Listener, keeping
@@ -168,7 +168,13 @@ def _policy(options: argparse.Namespace, argv: list[str], quiet: bool) -> tuple[
     if not quiet and not options.base and os.path.exists("remit.yaml"):
         # Not taken by itself: a checkout that nobody has read could bring one that grants what its author likes.
         say.note("remit.yaml is here and not used: --remit remit.yaml holds the command to it", "yellow")
-    effective, base, inputs = compose.without_remit(argv, cwd, options.base, work, options.keep)
+    try:
+        effective, base, inputs = compose.without_remit(argv, cwd, options.base, work, options.keep)
+    except PolicyError as error:
+        # There is no file: what is wrong was said by an option.
+        said = "; ".join(f"{p.message} ({p.hint})" if p.hint else p.message for p in error.problems)
+        options_said = [f"--{name}" for name in ("base", "work", "keep") if getattr(options, name)]
+        raise UsageError(f"{', '.join(options_said) or 'the command'}: {said}") from error
     if not quiet:
         how = "" if options.base else ", the strictest that can run this"
         named = f"; readable, as the command names it: {', '.join(inputs)}" if inputs else ""

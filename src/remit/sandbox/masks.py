@@ -1,5 +1,5 @@
-"""What of the things that are shown matches a deny pattern, as it is now. Patterns speak of the caller's own: of inputs,
-and of what programs bring with them from the home directory or the project; the system's files are nobody's secret."""
+"""What of the things that are shown matches a deny pattern, as it is now. Patterns speak of the caller's own: of
+inputs, and of what programs bring along from the home directory or the project. The system's files are no secrets."""
 
 from __future__ import annotations
 

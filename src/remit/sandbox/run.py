@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from remit.errors import EXIT_SETUP, SetupError
+from remit.errors import EXIT_SETUP, Lost, SetupError
 from remit.plan.compile import Compiled
 from remit.policy.model import Effective
 from remit.sandbox import launcher
@@ -117,7 +117,7 @@ def _terminal(compiled: Compiled) -> Callable[[], None]:
     return lambda: termios.tcsetattr(0, termios.TCSADRAIN, before)
 
 
-def _lost(code: int) -> SetupError:
+def _lost(code: int) -> Lost:
     """The launcher is gone and has not said that all is over. What ran inside died with it."""
     if code > 128:
         killer = signal.strsignal(code - 128) or f"signal {code - 128}"
@@ -126,7 +126,7 @@ def _lost(code: int) -> SetupError:
     else:
         message = f"the launcher ended with status {code} before the sandbox was over; everything in it died too"
         hint = "what it said is above"
-    return SetupError("launcher", message, hint=hint)
+    return Lost("launcher", message, hint=hint)
 
 
 def _serve(
