@@ -187,5 +187,7 @@ def init(options: argparse.Namespace) -> int:
         raise UsageError(f"{options.file} is there already", hint="give another name: remit init FILE") from error
     except OSError as error:
         raise UsageError(f"{options.file}: {error.strerror}") from error
+    if not options.read and options.base != "coding":
+        print(f"it reads nothing of this host yet: name what it reads in {options.file}, filesystem.read")
     print(f"wrote {options.file}\nnext: remit check {options.file}\n      remit run --remit {options.file} -- CMD")
     return 0
