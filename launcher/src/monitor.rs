@@ -246,7 +246,10 @@ impl<'a> Monitor<'a> {
                 self.cpu_us = self.cpu_us.max(cpu_us);
                 self.peak.memory_bytes = self.peak.memory_bytes.max(peak_kib * 1024);
                 let memory = signal == Some(libc::SIGKILL) && self.killed_for_memory();
-                let cpu = signal == Some(libc::SIGXCPU);
+                // Any program can send itself this signal: it tells of the limit only if that was reached.
+                let used = self.held.as_ref().and_then(cgroup::Held::cpu_us).unwrap_or(0).max(self.cpu_us);
+                let cpu = signal == Some(libc::SIGXCPU)
+                    && self.plan.limits.cpu_time_ms.is_some_and(|cap| used >= cap.saturating_mul(1000));
                 self.ending = Some(match (memory, cpu) {
                     (true, _) => Ending::killed(Reason::Memory),
                     (_, true) => Ending::killed(Reason::CpuTime),
