@@ -76,6 +76,18 @@ pub enum Attempt {
     Connect { pid: u32, family: &'static str, address: String, port: u16 },
 }
 
+impl Attempt {
+    /// Of its names, in bytes.
+    pub fn length(&self) -> usize {
+        match self {
+            Attempt::Exec { raw, resolved, .. } | Attempt::Open { raw, resolved, .. } => {
+                raw.len() + resolved.as_ref().map_or(0, String::len)
+            }
+            Attempt::Connect { address, .. } => address.len(),
+        }
+    }
+}
+
 /// Where reports go. Without a destination they are dropped, but for failures, which stderr gets as text.
 ///
 /// Nothing waits here while a sandbox runs: a reader that stalls must stop neither the clock nor the limits. What it has
