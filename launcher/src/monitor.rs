@@ -217,7 +217,7 @@ impl<'a> Monitor<'a> {
         };
         let mut fds = fds.drain(..);
         match message {
-            FromInit::Ready { landlock_abi, marks } => {
+            FromInit::Ready { landlock_abi, marks, placeholders } => {
                 self.marks.join(marks);
                 (self.kept, self.view) = (fds.next(), fds.next());
                 if let Some(master) = fds.next() {
@@ -226,7 +226,11 @@ impl<'a> Monitor<'a> {
                 self.marks.mark("ready");
                 let skipped = self.held.as_ref().map_or(&[][..], |held| &held.skipped);
                 let mechanisms = mechanisms(self.plan, landlock_abi, skipped);
-                self.reporter.say(&Report::Started { pid: self.pid, mechanisms: &mechanisms });
+                self.reporter.say(&Report::Started {
+                    pid: self.pid,
+                    mechanisms: &mechanisms,
+                    placeholders: &placeholders,
+                });
             }
             FromInit::Confined => {
                 self.listener = fds.next();

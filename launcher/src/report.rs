@@ -17,6 +17,8 @@ pub enum Report<'a> {
     Started {
         pid: i32,
         mechanisms: &'a [(String, &'static str, String)],
+        /// Inodes of what was made, where `keep` takes from, to mount inputs on.
+        placeholders: &'a [u64],
     },
     Attempt {
         #[serde(flatten)]
