@@ -20,6 +20,7 @@ mod mechanisms;
 mod messages;
 mod monitor;
 mod notify;
+mod paths;
 mod plan;
 mod probe;
 mod relay;

@@ -111,6 +111,9 @@ pub enum RootOp {
     /// Make `path` unreadable if it is there.
     Mask {
         path: String,
+        /// The path's bytes in hexadecimal, where they are no UTF-8: whatever a file is called, it can be masked.
+        #[serde(default)]
+        bytes: Option<String>,
     },
     /// Make the mount at `path` read-only, if it is there.
     Readonly {
@@ -257,7 +260,7 @@ impl RootOp {
             RootOp::Dir { path, .. }
             | RootOp::Symlink { path, .. }
             | RootOp::File { path, .. }
-            | RootOp::Mask { path }
+            | RootOp::Mask { path, .. }
             | RootOp::Readonly { path } => path,
             RootOp::Bind { to, .. }
             | RootOp::Scratch { to, .. }
@@ -267,6 +270,13 @@ impl RootOp {
             | RootOp::CgroupView { to, .. } => to,
         }
     }
+}
+
+/// The bytes that `text` says in hexadecimal; `None` if it says none.
+pub fn from_hex(text: &str) -> Option<Vec<u8>> {
+    let digit = |b: u8| char::from(b).to_digit(16).map(|n| n as u8);
+    let pairs = text.as_bytes().chunks(2);
+    pairs.map(|pair| Some((digit(*pair.first()?)? << 4) | digit(*pair.get(1)?)?)).collect()
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! What a plan's types don't say and its maker promises. Each fault names its field; a plan with one is not begun.
 
-use super::{Cgroup, Kind, Landlock, Plan, RootOp, VERSION};
+use super::{from_hex, Cgroup, Kind, Landlock, Plan, RootOp, VERSION};
 
 /// The kernel takes 0 for "without a limit", and rounds sizes up.
 const MOST_BYTES: u64 = 1 << 60;
@@ -88,6 +88,18 @@ fn step(op: &RootOp) -> Checked {
                 return fail(format!("root: {target:?}: devices are shown one by one"));
             }
             absolute("root", from)
+        }
+        RootOp::Mask { bytes: Some(bytes), .. } => {
+            let clean = from_hex(bytes).is_some_and(|path| {
+                let ours = path.strip_prefix(OURS.as_bytes()).is_some_and(|rest| rest.is_empty() || rest[0] == b'/');
+                let mut parts = path.strip_prefix(b"/").unwrap_or(b"").split(|b| *b == b'/');
+                !ours && !path.contains(&0) && parts.all(|part| !matches!(part, b"" | b"." | b".."))
+            });
+            if clean {
+                Ok(())
+            } else {
+                fail(format!("root: {target:?}: its bytes are not an absolute, normalised path"))
+            }
         }
         RootOp::Overlay { lower, .. } => absolute("root", lower),
         RootOp::Scratch { name, .. } if !matches!(&**name, "work" | "tmp" | "shm" | "home" | "prefix") => {

@@ -153,7 +153,7 @@ def _serve(
             failure = failure or event
         elif kind == "started":
             outcome.mechanisms = [tuple(m) for m in event["mechanisms"]]
-            outcome.placeholders = frozenset(event.get("placeholders", ()))
+            outcome.placeholders = frozenset(event["placeholders"])
         elif kind == "ended":
             outcome.exit, outcome.reason = event["exit"], event["reason"]
             outcome.signal = event["signal"]
