@@ -170,11 +170,11 @@ impl Walk<'_> {
         // The last number is that of the innermost namespace: the sandbox's.
         let number = |key: &str| status.lines().find_map(|line| line.strip_prefix(key)?.split_whitespace().last());
         let process = number("NStgid:")?;
-        Some(match part {
+        let own = match part {
             b"self" => format!("/proc/{process}"),
             _ => format!("/proc/{process}/task/{}", number("NSpid:")?),
-        })
-        .map(String::into_bytes)
+        };
+        Some(own.into_bytes())
     }
 }
 

@@ -274,7 +274,7 @@ impl<'a> Builder<'a> {
         for name in ["", "/lower", "/upper", "/index"] {
             mkdirat(&self.root, &*format!("{base}{name}"), Mode::from_raw_mode(0o755)).at("root.overlay", to)?;
         }
-        attach(lower, &self.root, &format!("{base}/lower"))?;
+        attach(lower, &self.root, format!("{base}/lower"))?;
         self.mountpoint(to, Kind::Dir)?;
         let fs = fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC).at("root.overlay", to)?;
         let set = |key: &str, value: &str| fsconfig_set_string(fs.as_fd(), key, value).at("root.overlay", to);

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
 import sys
+import time
 
 import pytest
+
+from tests.conftest import HEAD, PYTHON, REMIT
 
 _OPEN = """
 import ctypes, os, struct, sys
@@ -74,3 +78,29 @@ def test_a_path_on_the_progress_line_is_printed_escaped(capsys, monkeypatch):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     _Progress(False).step("reading /x/\x1b]0;title\x07y")
     assert "\x1b]0;" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("wall", ["2s", None])
+def test_a_reader_that_stalls_holds_an_ended_run_no_longer_than_its_clock(needs, tmp_path, wall):
+    """And where there is a reader, or no clock, nothing is cut."""
+    needs("userns")
+    limits = f"limits: {{wall: {wall}}}\n" if wall else ""
+    (tmp_path / "remit.yaml").write_text(HEAD + PYTHON + limits)
+    # F_SETPIPE_SZ: it all fits in the program's own pipe, so that the program can end.
+    code = "import fcntl\nfcntl.fcntl(1, 1031, 1 << 20)\nprint('x' * 150000)\n"
+    receipt = tmp_path / "receipt.json"
+    options = ["--quiet", "--remit", "remit.yaml", "--receipt", receipt]
+    command = [*REMIT, "run", *options, "--", sys.executable, "-c", code]
+    with subprocess.Popen(command, cwd=tmp_path, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as running:
+        assert running.stdout is not None
+        if wall:
+            running.wait(20)
+        time.sleep(3)
+        got = len(running.stdout.read())
+        code = running.wait(20)
+    said = json.loads(receipt.read_text())
+    if wall:
+        assert (said["result"]["reason"], got < 150001, code) == ("exited", True, 125)
+        assert said["output_error"]
+    else:
+        assert (got, code, said["output_error"]) == (150001, 0, None)
