@@ -27,7 +27,7 @@ from remit.sandbox import launcher
 from work import work
 
 TRUE = shutil.which("true") or "/usr/bin/true"
-REMIT = [sys.executable, "-m", "remit.cli.main"]
+REMIT = [sys.executable, "-P", "-m", "remit.cli.main"]
 
 
 def plan(folder: Path, *argv: str, **changes: Any) -> Path:

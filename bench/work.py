@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 from remit.sandbox import launcher
 
-REMIT = [sys.executable, "-m", "remit.cli.main"]
+REMIT = [sys.executable, "-P", "-m", "remit.cli.main"]
 FILES = 10_000
 
 _OPENS = """

@@ -83,7 +83,9 @@ fn begin(start: &Start<'_>) -> Outcome<Option<i32>> {
     marks.mark("init: landlock");
     let fds: Vec<_> =
         [Some(&made.kept), Some(&made.view), made.terminal.as_ref()].into_iter().flatten().map(AsFd::as_fd).collect();
-    send(socket, &FromInit::Ready { landlock_abi, marks: marks.as_slice().to_vec() }, &fds).step("report")?;
+    let placeholders = made.placeholders.clone();
+    let ready = FromInit::Ready { landlock_abi, marks: marks.as_slice().to_vec(), placeholders };
+    send(socket, &ready, &fds).step("report")?;
     drop(fds);
     drop(made);
 

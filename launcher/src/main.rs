@@ -23,6 +23,7 @@ mod messages;
 mod monitor;
 mod network;
 mod notify;
+mod paths;
 mod plan;
 mod probe;
 mod relay;

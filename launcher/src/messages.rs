@@ -23,6 +23,7 @@ pub enum FromInit {
     Ready {
         landlock_abi: u32,
         marks: Vec<(String, u64)>,
+        placeholders: Vec<u64>,
     },
     /// The last filter is installed. Descriptor: the notifications' listener, if the plan observes.
     Confined,
@@ -55,6 +56,9 @@ pub enum FromMonitor {
     Signal(i32),
 }
 
+/// What one packet of such a pair may hold: some ten thousand placeholders.
+const LONGEST: usize = 256 * 1024;
+
 pub fn send<M: Serialize>(socket: impl AsFd, message: &M, fds: &[BorrowedFd<'_>]) -> Result<(), Errno> {
     let bytes = serde_json::to_vec(message).map_err(|_| Errno::INVAL)?;
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(64))];
@@ -67,7 +71,7 @@ pub fn send<M: Serialize>(socket: impl AsFd, message: &M, fds: &[BorrowedFd<'_>]
 
 /// `Ok(None)`: the other end is gone.
 pub fn receive<M: DeserializeOwned>(socket: impl AsFd) -> Result<Option<(M, Vec<OwnedFd>)>, Errno> {
-    let mut bytes = vec![0u8; 16 * 1024];
+    let mut bytes = vec![0u8; LONGEST];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(64))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let read = loop {

@@ -217,7 +217,7 @@ impl<'a> Monitor<'a> {
         };
         let mut fds = fds.drain(..);
         match message {
-            FromInit::Ready { landlock_abi, marks } => {
+            FromInit::Ready { landlock_abi, marks, placeholders } => {
                 self.marks.join(marks);
                 (self.kept, self.view) = (fds.next(), fds.next());
                 if let Some(master) = fds.next() {
@@ -226,7 +226,11 @@ impl<'a> Monitor<'a> {
                 self.marks.mark("ready");
                 let skipped = self.held.as_ref().map_or(&[][..], |held| &held.skipped);
                 let mechanisms = mechanisms(self.plan, landlock_abi, skipped);
-                self.reporter.say(&Report::Started { pid: self.pid, mechanisms: &mechanisms });
+                self.reporter.say(&Report::Started {
+                    pid: self.pid,
+                    mechanisms: &mechanisms,
+                    placeholders: &placeholders,
+                });
             }
             FromInit::Listening => {
                 let sockets: Vec<OwnedFd> = fds.collect();
@@ -254,7 +258,10 @@ impl<'a> Monitor<'a> {
                 self.cpu_us = self.cpu_us.max(cpu_us);
                 self.peak.memory_bytes = self.peak.memory_bytes.max(peak_kib * 1024);
                 let memory = signal == Some(libc::SIGKILL) && self.killed_for_memory();
-                let cpu = signal == Some(libc::SIGXCPU);
+                // Any program can send itself this signal: it tells of the limit only if that was reached.
+                let used = self.held.as_ref().and_then(cgroup::Held::cpu_us).unwrap_or(0).max(self.cpu_us);
+                let cpu = signal == Some(libc::SIGXCPU)
+                    && self.plan.limits.cpu_time_ms.is_some_and(|cap| used >= cap.saturating_mul(1000));
                 self.ending = Some(match (memory, cpu) {
                     (true, _) => Ending::killed(Reason::Memory),
                     (_, true) => Ending::killed(Reason::CpuTime),

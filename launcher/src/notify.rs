@@ -5,8 +5,9 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{BorrowedFd, OwnedFd};
 
-use rustix::fs::{openat2, Mode, OFlags, ResolveFlags};
+use rustix::fs::ResolveFlags;
 
+use crate::paths::{link, Hold, Walk};
 use crate::report::Attempt;
 use crate::sys::{self, Notification};
 
@@ -25,7 +26,10 @@ pub fn attend(listener: BorrowedFd<'_>, root: &OwnedFd, heard: bool, first: Opti
             Some(path) => Some(Attempt::Exec {
                 pid: notification.pid,
                 raw: path.into(),
-                resolved: resolve(root, path, true).0,
+                resolved: {
+                    let walk = Walk { root, pid: notification.pid, hold: Hold::None, follow: true };
+                    Some(text(&walk.resolve(b"/", path.as_bytes()).0))
+                },
                 found: true,
             }),
             None => describe(&notification, root),
@@ -44,6 +48,11 @@ struct PathCall {
     write: bool,
     /// The last part is made, removed or replaced: it is not followed if it is a link.
     follow: bool,
+    hold: Hold,
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
 }
 
 fn describe(n: &Notification, root: &OwnedFd) -> Option<Attempt> {
@@ -52,20 +61,23 @@ fn describe(n: &Notification, root: &OwnedFd) -> Option<Attempt> {
     if call == libc::SYS_connect {
         return connect(n.pid, a[1], a[2]);
     }
-    let at_cwd = |path: u64, write: bool| PathCall { dir: libc::AT_FDCWD, path, write, follow: true };
-    let entry = |dir: u64, path: u64| PathCall { dir: dir as i32, path, write: true, follow: false };
-    let opens = |dir: i32, path: u64, flags: u64| {
-        let write = flags & (libc::O_WRONLY | libc::O_RDWR | libc::O_CREAT | libc::O_TRUNC) as u64 != 0;
-        PathCall { dir, path, write, follow: flags & libc::O_NOFOLLOW as u64 == 0 }
-    };
+    let at_cwd = |path: u64, write: bool| PathCall { follow: true, write, ..entry(libc::AT_FDCWD as u64, path) };
     let path_call = match call {
         libc::SYS_execve => at_cwd(a[0], false),
-        libc::SYS_execveat => PathCall { dir: a[0] as i32, path: a[1], write: false, follow: true },
-        libc::SYS_openat => opens(a[0] as i32, a[1], a[2]),
+        libc::SYS_execveat => PathCall { follow: true, write: false, ..entry(a[0], a[1]) },
+        libc::SYS_openat => opens(a[0], a[1], a[2]),
         libc::SYS_openat2 => {
-            let mut flags = [0u8; 8];
-            sys::read_memory(n.pid as i32, a[2], &mut flags).ok()?;
-            opens(a[0] as i32, a[1], u64::from_ne_bytes(flags))
+            // struct open_how: flags, mode, resolve.
+            let mut how = [0u8; 24];
+            let n = sys::read_memory(n.pid as i32, a[2], &mut how).ok()?;
+            let word = |at: usize| u64::from_ne_bytes(std::array::from_fn(|i| how[at + i]));
+            let resolve = ResolveFlags::from_bits_retain(if n == how.len() { word(16) } else { 0 });
+            let hold = match () {
+                () if resolve.contains(ResolveFlags::IN_ROOT) => Hold::InRoot,
+                () if resolve.contains(ResolveFlags::BENEATH) => Hold::Beneath,
+                () => Hold::None,
+            };
+            PathCall { hold, ..opens(a[0], a[1], word(0)) }
         }
         libc::SYS_truncate => at_cwd(a[0], true),
         libc::SYS_mkdirat | libc::SYS_unlinkat => entry(a[0], a[1]),
@@ -82,18 +94,27 @@ fn describe(n: &Notification, root: &OwnedFd) -> Option<Attempt> {
     })
 }
 
+/// A call that makes, removes or replaces the entry `path` itself.
+fn entry(dir: u64, path: u64) -> PathCall {
+    PathCall { dir: dir as i32, path, write: true, follow: false, hold: Hold::None }
+}
+
+fn opens(dir: u64, path: u64, flags: u64) -> PathCall {
+    let has = |flag: i32| flags & flag as u64 == flag as u64;
+    let write = [libc::O_WRONLY, libc::O_RDWR, libc::O_CREAT, libc::O_TRUNC].into_iter().any(has);
+    // A file that must be new is not looked for behind a link.
+    let follow = !has(libc::O_NOFOLLOW) && !has(libc::O_CREAT | libc::O_EXCL);
+    PathCall { write, follow, ..entry(dir, path) }
+}
+
 #[cfg(target_arch = "x86_64")]
 fn old_forms(call: i64, a: &[u64; 6]) -> Option<PathCall> {
-    let here = libc::AT_FDCWD;
-    let entry = |path: u64| PathCall { dir: here, path, write: true, follow: false };
+    let here = libc::AT_FDCWD as u64;
     Some(match call {
-        libc::SYS_open => {
-            let write = a[1] & (libc::O_WRONLY | libc::O_RDWR | libc::O_CREAT | libc::O_TRUNC) as u64 != 0;
-            PathCall { dir: here, path: a[0], write, follow: a[1] & libc::O_NOFOLLOW as u64 == 0 }
-        }
-        libc::SYS_creat => PathCall { dir: here, path: a[0], write: true, follow: true },
-        libc::SYS_mkdir | libc::SYS_rmdir | libc::SYS_unlink => entry(a[0]),
-        libc::SYS_rename | libc::SYS_link | libc::SYS_symlink => entry(a[1]),
+        libc::SYS_open => opens(here, a[0], a[1]),
+        libc::SYS_creat => PathCall { follow: true, ..entry(here, a[0]) },
+        libc::SYS_mkdir | libc::SYS_rmdir | libc::SYS_unlink => entry(here, a[0]),
+        libc::SYS_rename | libc::SYS_link | libc::SYS_symlink => entry(here, a[1]),
         _ => return None,
     })
 }
@@ -106,81 +127,22 @@ fn old_forms(_call: i64, _a: &[u64; 6]) -> Option<PathCall> {
 /// The path as given, where it leads inside, and whether something is there.
 fn look(pid: u32, call: &PathCall, root: &OwnedFd) -> (String, Option<String>, bool) {
     let Some(raw) = read_string(pid, call.path) else { return ("?".into(), None, false) };
-    let start = if raw.starts_with('/') {
-        String::new()
+    let start = if raw.starts_with(b"/") && call.hold == Hold::None {
+        b"/".to_vec()
     } else if call.dir == libc::AT_FDCWD {
         link(&format!("/proc/{pid}/cwd"))
     } else {
         link(&format!("/proc/{pid}/fd/{}", call.dir))
     };
-    let full = if raw.is_empty() { start } else { format!("{start}/{raw}") };
-    if !full.starts_with('/') {
-        return (raw, None, false);
+    if !start.starts_with(b"/") {
+        return (text(&raw), None, false);
     }
-    if full.starts_with("/proc/") {
-        // /proc/self means the caller there and the monitor here: said as asked, not resolved.
-        return (raw, Some(normal(&full)), true);
-    }
-    let (resolved, found) = resolve(root, &full, call.follow);
-    (raw, resolved, found)
+    let walk = Walk { root, pid, hold: call.hold, follow: call.follow };
+    let (resolved, found) = walk.resolve(&start, &raw);
+    (text(&raw), Some(text(&resolved)), found)
 }
 
-/// Resolves within the sandbox's root, by the kernel's own walk. What isn't there is said by its nearest parent.
-fn resolve(root: &OwnedFd, full: &str, follow: bool) -> (Option<String>, bool) {
-    let inside = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
-    let open = |path: &str, follow: bool, how: ResolveFlags| {
-        let flags = OFlags::PATH | OFlags::CLOEXEC | if follow { OFlags::empty() } else { OFlags::NOFOLLOW };
-        openat2(root, path, flags, Mode::empty(), how)
-    };
-    let walk = |path: &str, follow: bool| open(path, follow, inside);
-    // Through no link a path leads where it says: the kernel need not be asked for the name.
-    if open(full, follow, inside | ResolveFlags::NO_SYMLINKS).is_ok() {
-        return (Some(normal(full)), true);
-    }
-    let name = |fd: OwnedFd| {
-        use std::os::fd::AsRawFd;
-        link(&format!("/proc/self/fd/{}", fd.as_raw_fd()))
-    };
-    match walk(full, follow) {
-        Ok(fd) => (Some(name(fd)), true),
-        Err(_) => {
-            let full = normal(full);
-            let mut parent = full.as_str();
-            while let Some((up, _)) = parent.rsplit_once('/') {
-                let up = if up.is_empty() { "/" } else { up };
-                if let Ok(fd) = walk(up, true) {
-                    let rest = full[if up == "/" { 0 } else { up.len() }..].to_owned();
-                    let base = name(fd);
-                    return (Some(format!("{}{rest}", if base == "/" { "" } else { &base })), false);
-                }
-                if up == "/" {
-                    break;
-                }
-                parent = up;
-            }
-            (Some(full), false)
-        }
-    }
-}
-
-fn link(path: &str) -> String {
-    std::fs::read_link(path).map(|p| p.to_string_lossy().into_owned()).unwrap_or_default()
-}
-
-/// Without `.`, `..` and doubled slashes.
-fn normal(path: &str) -> String {
-    let mut parts: Vec<&str> = Vec::new();
-    for part in path.split('/') {
-        match part {
-            "" | "." => {}
-            ".." => drop(parts.pop()),
-            part => parts.push(part),
-        }
-    }
-    format!("/{}", parts.join("/"))
-}
-
-fn read_string(pid: u32, address: u64) -> Option<String> {
+fn read_string(pid: u32, address: u64) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(256);
     while bytes.len() < PATH_MAX {
         let at = address.checked_add(bytes.len() as u64)?;
@@ -192,7 +154,7 @@ fn read_string(pid: u32, address: u64) -> Option<String> {
         }
         if let Some(end) = piece[..n].iter().position(|b| *b == 0) {
             bytes.extend_from_slice(&piece[..end]);
-            return Some(String::from_utf8_lossy(&bytes).into_owned());
+            return Some(bytes);
         }
         bytes.extend_from_slice(&piece[..n]);
     }

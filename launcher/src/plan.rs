@@ -136,6 +136,9 @@ pub enum RootOp {
     /// Make `path` unreadable if it is there.
     Mask {
         path: String,
+        /// The path's bytes in hexadecimal, where they are no UTF-8: whatever a file is called, it can be masked.
+        #[serde(default)]
+        bytes: Option<String>,
     },
     /// Make the mount at `path` read-only, if it is there.
     Readonly {
@@ -275,17 +278,6 @@ impl Plan {
     }
 }
 
-/// What `hex` says; None if it is not pairs of lower-case digits.
-pub fn unhex(hex: &str) -> Option<Vec<u8>> {
-    let digit = |byte: u8| match byte {
-        b'0'..=b'9' => Some(byte - b'0'),
-        b'a'..=b'f' => Some(byte - b'a' + 10),
-        _ => None,
-    };
-    let pairs = hex.as_bytes().chunks(2);
-    pairs.map(|pair| Some(digit(pair[0])? << 4 | digit(*pair.get(1)?)?)).collect()
-}
-
 impl RootOp {
     /// Where inside the step acts.
     pub fn target(&self) -> &str {
@@ -294,7 +286,7 @@ impl RootOp {
             | RootOp::Symlink { path, .. }
             | RootOp::File { path, .. }
             | RootOp::Bytes { path, .. }
-            | RootOp::Mask { path }
+            | RootOp::Mask { path, .. }
             | RootOp::Readonly { path } => path,
             RootOp::Bind { to, .. }
             | RootOp::Scratch { to, .. }
@@ -304,6 +296,17 @@ impl RootOp {
             | RootOp::CgroupView { to, .. } => to,
         }
     }
+}
+
+/// The bytes that `text` says in hexadecimal; `None` if it says none.
+pub fn from_hex(text: &str) -> Option<Vec<u8>> {
+    let digit = |b: u8| match b {
+        b'0'..=b'9' => Some(b - b'0'),
+        b'a'..=b'f' => Some(b - b'a' + 10),
+        _ => None,
+    };
+    let pairs = text.as_bytes().chunks(2);
+    pairs.map(|pair| Some((digit(*pair.first()?)? << 4) | digit(*pair.get(1)?)?)).collect()
 }
 
 #[cfg(test)]

@@ -22,6 +22,8 @@ pub struct Relay {
     socket: bool,
     waits_for_reader: bool,
     pub moved: u64,
+    /// What kept the reader's side from taking all, other than the reader's own wish: a full disk.
+    pub lost: Option<Errno>,
 }
 
 #[derive(PartialEq, Eq, Debug)]
@@ -66,7 +68,16 @@ impl Relay {
         // SPLICE_F_NONBLOCK speaks of the pipe alone: splicing into a blocking socket that nobody reads would sleep, and
         // with it everything that this process watches over.
         let splices = matches!(kind, Ok(FileType::Fifo | FileType::RegularFile));
-        Relay { from: Some(from), to, pending: Vec::new(), splices, socket, waits_for_reader: false, moved: 0 }
+        Relay {
+            from: Some(from),
+            to,
+            pending: Vec::new(),
+            splices,
+            socket,
+            waits_for_reader: false,
+            moved: 0,
+            lost: None,
+        }
     }
 
     /// What to wait for next; `None` once done.
@@ -107,7 +118,7 @@ impl Relay {
                     return Progress::Going;
                 }
                 Err(Errno::INVAL | Errno::NOSYS) => self.splices = false,
-                Err(_) => return self.done(),
+                Err(errno) => return self.fail(errno),
             }
         }
         if self.pending.is_empty() {
@@ -137,8 +148,16 @@ impl Relay {
                 Progress::Going
             }
             Err(Errno::AGAIN | Errno::INTR) => Progress::Going,
-            Err(_) => self.done(),
+            Err(errno) => self.fail(errno),
         }
+    }
+
+    /// The other side takes no more. One that closed wanted no more; one that is full wanted it.
+    fn fail(&mut self, errno: Errno) -> Progress {
+        if matches!(errno, Errno::NOSPC | Errno::FBIG | Errno::DQUOT) {
+            self.lost = Some(errno);
+        }
+        self.done()
     }
 
     /// Closes the source, so that the writer inside is told as by any closed pipe.
@@ -195,6 +214,16 @@ mod tests {
         }
         assert!(relay.interest().is_some_and(|(_, flags)| flags == rustix::event::PollFlags::OUT));
         drop(reader);
+    }
+
+    #[test]
+    fn a_full_reader_is_told_from_one_that_is_gone() {
+        let (from, guest) = pipe().expect("a pipe");
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").expect("/dev/full");
+        let mut relay = Relay::outward(from, full.as_fd()).expect("a relay");
+        rustix::io::write(&guest, b"x").expect("written");
+        assert_eq!(relay.step(None), Progress::Done);
+        assert_eq!(relay.lost, Some(rustix::io::Errno::NOSPC));
     }
 
     #[test]

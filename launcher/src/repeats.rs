@@ -10,10 +10,13 @@ use crate::report::{Attempt, Report, Reporter};
 const WHILE: Duration = Duration::from_millis(500);
 /// Different attempts remembered; when there are more, all are told and forgotten.
 const MOST: usize = 1024;
+/// And the bytes of their names, which the program makes as long as it likes.
+const MOST_BYTES: usize = 1024 * 1024;
 
 #[derive(Default)]
 pub struct Repeats {
     seen: HashMap<Attempt, u64>,
+    bytes: usize,
     /// When what was counted is told; none while nothing was.
     due: Option<Instant>,
 }
@@ -25,9 +28,10 @@ impl Repeats {
             return;
         }
         reporter.say(&Report::Attempt { attempt: &attempt, times: None });
-        if self.seen.len() >= MOST {
+        if self.seen.len() >= MOST || self.bytes >= MOST_BYTES {
             self.tell(reporter);
         }
+        self.bytes += attempt.length();
         self.due.get_or_insert_with(|| Instant::now() + WHILE);
         self.seen.insert(attempt, 0);
     }
@@ -41,6 +45,7 @@ impl Repeats {
         for (attempt, more) in self.seen.drain().filter(|(_, more)| *more > 0) {
             reporter.say(&Report::Attempt { attempt: &attempt, times: Some(more) });
         }
+        self.bytes = 0;
         self.due = None;
     }
 }

@@ -17,6 +17,8 @@ pub enum Report<'a> {
     Started {
         pid: i32,
         mechanisms: &'a [(String, &'static str, String)],
+        /// Inodes of what was made, where `keep` takes from, to mount inputs on.
+        placeholders: &'a [u64],
     },
     Attempt {
         #[serde(flatten)]
@@ -28,6 +30,10 @@ pub enum Report<'a> {
     /// The sockets of the plan's `network`, which ride along in the plan's order.
     Network {
         sockets: usize,
+    },
+    /// Output that the program wrote and its reader's side could not take.
+    OutputLost {
+        errno: i32,
     },
     /// A limit ended the sandbox, or refused something within it.
     Limit {
@@ -74,6 +80,18 @@ pub enum Attempt {
     Exec { pid: u32, raw: String, resolved: Option<String>, found: bool },
     Open { pid: u32, raw: String, resolved: Option<String>, found: bool, write: bool },
     Connect { pid: u32, family: &'static str, address: String, port: u16 },
+}
+
+impl Attempt {
+    /// Of its names, in bytes.
+    pub fn length(&self) -> usize {
+        match self {
+            Attempt::Exec { raw, resolved, .. } | Attempt::Open { raw, resolved, .. } => {
+                raw.len() + resolved.as_ref().map_or(0, String::len)
+            }
+            Attempt::Connect { address, .. } => address.len(),
+        }
+    }
 }
 
 /// Where reports go. Without a destination they are dropped, but for failures, which stderr gets as text.

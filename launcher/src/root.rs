@@ -13,7 +13,7 @@ use rustix::mount::{
 use rustix::process::{fchdir, pivot_root};
 
 use crate::failure::{Outcome, Step};
-use crate::plan::{unhex, Cgroup, Kind, Plan, RootOp};
+use crate::plan::{from_hex, Cgroup, Kind, Plan, RootOp};
 use crate::sources::{NODEV, NOEXEC, NOSUID, RDONLY};
 use crate::sys;
 
@@ -31,6 +31,8 @@ pub struct Root {
     /// The root as the guest sees it, for resolving paths from outside.
     pub view: OwnedFd,
     pub terminal: Option<OwnedFd>,
+    /// The inodes, in `kept`, of the empty files that were made to mount inputs on: they are not the guest's.
+    pub placeholders: Vec<u64>,
 }
 
 struct Builder<'a> {
@@ -38,6 +40,9 @@ struct Builder<'a> {
     /// The new root; the current directory, too, so that relative paths are under it.
     root: OwnedFd,
     kept: Option<OwnedFd>,
+    /// Where `kept` is seen inside.
+    kept_at: &'a str,
+    placeholders: Vec<u64>,
     overlays: usize,
     /// Where links may stand that lead out of the new root, which is not `/` yet.
     linked: Vec<(&'a str, ResolveFlags)>,
@@ -47,7 +52,7 @@ struct Builder<'a> {
 struct Spot<'a> {
     above: Option<OwnedFd>,
     root: BorrowedFd<'a>,
-    name: &'a str,
+    name: &'a [u8],
 }
 
 impl AsFd for Spot<'_> {
@@ -74,7 +79,8 @@ pub fn build(plan: &Plan, sources: &[Option<OwnedFd>], limited: impl FnOnce() ->
     mkdirat(&root, SCRATCH, Mode::from_raw_mode(0o700)).at("root.scratch", SCRATCH)?;
     attach(&clone_of(&scratch, "")?, &root, SCRATCH)?;
 
-    let mut builder = Builder { plan, root, kept: None, overlays: 0, linked: Vec::new() };
+    let mut builder =
+        Builder { plan, root, kept: None, kept_at: "", placeholders: Vec::new(), overlays: 0, linked: Vec::new() };
     builder.cover_masks()?;
     for (op, source) in plan.root.iter().zip(sources) {
         builder.apply(op, source.as_ref())?;
@@ -112,16 +118,19 @@ fn clone_of(dir: &OwnedFd, path: &str) -> Outcome<OwnedFd> {
     open_tree(dir, path, flags).at("root.mount", path)
 }
 
-fn attach(mount: &OwnedFd, dir: impl AsFd, path: &str) -> Outcome<()> {
-    move_mount(mount, "", dir, path, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH).at("root.mount", path)
+fn attach(mount: &OwnedFd, dir: impl AsFd, path: impl AsRef<[u8]>) -> Outcome<()> {
+    let path = path.as_ref();
+    move_mount(mount, "", dir, path, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
+        .at("root.mount", &String::from_utf8_lossy(path))
 }
 
-fn file(dir: impl AsFd, path: &str, mode: u32, content: &[u8]) -> Outcome<()> {
+fn file(dir: impl AsFd, path: impl AsRef<[u8]>, mode: u32, content: &[u8]) -> Outcome<()> {
+    let shown = String::from_utf8_lossy(path.as_ref());
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-    let fd = openat(dir, path, flags, Mode::from_raw_mode(mode)).at("root.file", path)?;
+    let fd = openat(dir, path.as_ref(), flags, Mode::from_raw_mode(mode)).at("root.file", &shown)?;
     let mut rest = content;
     while !rest.is_empty() {
-        let n = rustix::io::write(&fd, rest).at("root.write", path)?;
+        let n = rustix::io::write(&fd, rest).at("root.write", &shown)?;
         rest = &rest[n..];
     }
     Ok(())
@@ -132,8 +141,8 @@ fn under(path: &str) -> &str {
     path.strip_prefix('/').unwrap_or(path)
 }
 
-impl Builder<'_> {
-    fn apply(&mut self, op: &RootOp, source: Option<&OwnedFd>) -> Outcome<()> {
+impl<'a> Builder<'a> {
+    fn apply(&mut self, op: &'a RootOp, source: Option<&OwnedFd>) -> Outcome<()> {
         match (op, source) {
             (RootOp::Dir { path, mode }, _) => self.dir(path, *mode),
             (RootOp::Symlink { path, target }, _) => {
@@ -146,10 +155,11 @@ impl Builder<'_> {
             }
             (RootOp::Bytes { path, mode, hex }, _) => {
                 let spot = self.spot(path).at("root.place", path)?;
-                file(&spot, spot.name, *mode, &unhex(hex).unwrap_or_default())
+                file(&spot, spot.name, *mode, &from_hex(hex).unwrap_or_default())
             }
             (RootOp::Bind { to, kind, .. }, Some(tree)) => {
                 self.mountpoint(to, *kind)?;
+                self.remember(to, *kind);
                 self.attach(tree, to)
             }
             (RootOp::Scratch { name, to, exec }, _) => self.scratch(name, to, *exec),
@@ -168,7 +178,10 @@ impl Builder<'_> {
                 }
                 self.mount_new(&fs, "root.devpts", to, NOEXEC)
             }
-            (RootOp::Mask { path }, _) => self.mask(path),
+            (RootOp::Mask { path, bytes }, _) => {
+                let bytes = bytes.as_deref().and_then(from_hex).unwrap_or_else(|| path.as_bytes().to_vec());
+                self.mask(path, &bytes)
+            }
             (RootOp::Readonly { path }, _) => {
                 let Some(mount) = self.existing(path)? else { return Ok(()) };
                 let attributes = RDONLY | NOSUID | NODEV | NOEXEC;
@@ -185,15 +198,16 @@ impl Builder<'_> {
 
     /// Where `path` is in the new root. The host is still around it: below whatever brings links of its own, none is
     /// followed out.
-    fn spot<'p>(&'p self, path: &'p str) -> Result<Spot<'p>, Errno> {
-        let path = under(path);
-        let below = |top: &str| path.strip_prefix(under(top)).is_some_and(|rest| rest.starts_with('/'));
+    fn spot<'p>(&'p self, path: &'p (impl AsRef<[u8]> + ?Sized)) -> Result<Spot<'p>, Errno> {
+        let path = path.as_ref();
+        let path = path.strip_prefix(b"/").unwrap_or(path);
+        let below = |top: &str| path.strip_prefix(under(top).as_bytes()).is_some_and(|rest| rest.starts_with(b"/"));
         let mut spot = Spot { above: None, root: self.root.as_fd(), name: path };
         if let Some((_, resolve)) = self.linked.iter().rev().find(|(top, _)| below(top)) {
-            let (above, name) = path.rsplit_once('/').ok_or(Errno::INVAL)?;
+            let end = path.iter().rposition(|b| *b == b'/').ok_or(Errno::INVAL)?;
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            spot.above = Some(openat2(&self.root, above, flags, Mode::empty(), *resolve)?);
-            spot.name = name;
+            spot.above = Some(openat2(&self.root, &path[..end], flags, Mode::empty(), *resolve)?);
+            spot.name = &path[end + 1..];
         }
         Ok(spot)
     }
@@ -226,6 +240,16 @@ impl Builder<'_> {
         }
     }
 
+    /// Told by its inode: the guest may move a directory above it, and make a file of its own of that name.
+    fn remember(&mut self, path: &str, kind: Kind) {
+        let Some(kept) = self.kept.as_ref().filter(|_| kind == Kind::File) else { return };
+        let Some(name) = path.strip_prefix(self.kept_at).and_then(|rest| rest.strip_prefix('/')) else { return };
+        // Not there: it stands in a lower layer, from which nothing is kept.
+        if let Ok(found) = rustix::fs::statat(kept, name, rustix::fs::AtFlags::SYMLINK_NOFOLLOW) {
+            self.placeholders.push(found.st_ino);
+        }
+    }
+
     fn mount_new(&self, fs: &OwnedFd, step: &str, to: &str, attributes: u64) -> Outcome<()> {
         fsconfig_create(fs.as_fd()).at(step, to)?;
         let attributes = MountAttrFlags::from_bits_retain((attributes | NOSUID) as u32);
@@ -233,7 +257,7 @@ impl Builder<'_> {
         self.attach(&mount, to)
     }
 
-    fn scratch(&mut self, name: &str, to: &str, exec: bool) -> Outcome<()> {
+    fn scratch(&mut self, name: &str, to: &'a str, exec: bool) -> Outcome<()> {
         let path = format!("{SCRATCH}/{name}");
         let mode = if name == "tmp" || name == "shm" { 0o1777 } else { 0o755 };
         mkdirat(&self.root, &*path, Mode::from_raw_mode(mode)).at("root.scratch", &path)?;
@@ -243,17 +267,18 @@ impl Builder<'_> {
         sys::mount_setattr(mount.as_fd(), c"", false, attributes, None).at("root.attributes", to)?;
         if self.plan.keep.as_deref() == Some(name) {
             self.kept = Some(self.open_dir(&path)?);
+            self.kept_at = to;
         }
         self.attach(&mount, to)
     }
 
-    fn overlay(&mut self, lower: &OwnedFd, to: &str, write: bool, exec: bool) -> Outcome<()> {
+    fn overlay(&mut self, lower: &OwnedFd, to: &'a str, write: bool, exec: bool) -> Outcome<()> {
         let base = format!("{SCRATCH}/overlay/{}", self.overlays);
         self.overlays += 1;
         for name in ["", "/lower", "/upper", "/index"] {
             mkdirat(&self.root, &*format!("{base}{name}"), Mode::from_raw_mode(0o755)).at("root.overlay", to)?;
         }
-        attach(lower, &self.root, &format!("{base}/lower"))?;
+        attach(lower, &self.root, format!("{base}/lower"))?;
         self.mountpoint(to, Kind::Dir)?;
         let fs = fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC).at("root.overlay", to)?;
         let set = |key: &str, value: &str| fsconfig_set_string(fs.as_fd(), key, value).at("root.overlay", to);
@@ -273,6 +298,7 @@ impl Builder<'_> {
         self.mount_new(&fs, "root.overlay", to, attributes)?;
         if write {
             self.kept = Some(self.open_dir(&format!("{base}/upper"))?);
+            self.kept_at = to;
         }
         Ok(())
     }
@@ -306,9 +332,9 @@ impl Builder<'_> {
     }
 
     /// Covers with an empty file or directory that nobody may open, on a read-only mount (so its mode stays).
-    fn mask(&self, path: &str) -> Outcome<()> {
+    fn mask(&self, path: &str, bytes: &[u8]) -> Outcome<()> {
         let nofollow = rustix::fs::AtFlags::SYMLINK_NOFOLLOW;
-        let found = match self.spot(path).and_then(|spot| rustix::fs::statat(&spot, spot.name, nofollow)) {
+        let found = match self.spot(bytes).and_then(|spot| rustix::fs::statat(&spot, spot.name, nofollow)) {
             Err(Errno::NOENT | Errno::NOTDIR) => return Ok(()),
             other => other.at("root.mask", path)?,
         };
@@ -317,7 +343,8 @@ impl Builder<'_> {
             libc::S_IFLNK => return Err(Errno::LOOP).at("root.mask", path),
             _ => MASK_FILE,
         };
-        self.attach(&clone_of(&self.root, cover)?, path)
+        let spot = self.spot(bytes).at("root.place", path)?;
+        attach(&clone_of(&self.root, cover)?, &spot, spot.name)
     }
 
     /// Makes the covers mounts of their own, read-only, so that each clone of them is too.
@@ -369,6 +396,6 @@ impl Builder<'_> {
                 Some(rustix::fs::open("/dev/pts/ptmx", flags, Mode::empty()).at("terminal", "/dev/pts/ptmx")?)
             }
         };
-        Ok(Root { kept, view, terminal })
+        Ok(Root { kept, view, terminal, placeholders: self.placeholders })
     }
 }

@@ -34,6 +34,9 @@ impl Monitor<'_> {
         self.drain();
         drop(self.terminal.take());
         let usage = self.usage(wall_us);
+        if let Some(errno) = self.output.iter().find_map(|relay| relay.lost) {
+            self.reporter.say(&Report::OutputLost { errno: errno.raw_os_error() });
+        }
         if let Some(failure) = &self.failure {
             self.reporter.say(&Report::Failed { failure });
         }
@@ -83,15 +86,26 @@ impl Monitor<'_> {
 
     /// All writers are dead: what is in the pipes is all there will be.
     fn drain(&mut self) {
-        let killed = self.ending.as_ref().is_some_and(Ending::was_killed);
-        let end = killed.then(|| Instant::now() + DRAIN);
+        let now = Instant::now();
+        let end = match self.ending.as_ref().is_some_and(Ending::was_killed) {
+            true => Some(now + DRAIN),
+            // The program is over, and its reader has what was left of its time.
+            false => self.deadline.map(|deadline| deadline.max(now) + DRAIN),
+        };
         loop {
             let waiting: Vec<usize> = (0..self.output.len()).filter(|i| !self.output[*i].is_done()).collect();
             let mut fds: Vec<PollFd<'_>> = waiting
                 .iter()
                 .filter_map(|i| self.output[*i].interest().map(|(fd, flags)| PollFd::from_borrowed_fd(fd, flags)))
                 .collect();
-            if fds.is_empty() || end.is_some_and(|end| Instant::now() >= end) {
+            if fds.is_empty() {
+                return;
+            }
+            if end.is_some_and(|end| Instant::now() >= end) {
+                drop(fds);
+                for which in waiting {
+                    self.output[which].lost.get_or_insert(Errno::TIMEDOUT);
+                }
                 return;
             }
             let slice = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };

@@ -6,12 +6,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import signal
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from remit import __version__
-from remit.errors import EXIT_NOT_FOUND, Denied, HostError, SetupError, UsageError
+from remit.errors import EXIT_NOT_FOUND, Denied, HostError, Interrupted, SetupError, UsageError
 from remit.plan.compile import Compiled, Request
 from remit.plan.compile import compile as compile_plan
 from remit.plan.host import HostFacts
@@ -19,13 +20,16 @@ from remit.plan.prefix import Prefix
 from remit.plan.template import Template
 from remit.policy.decide import intercepted
 from remit.policy.model import WORK, Effective, Remit
-from remit.sandbox import closure, host, inputs
+from remit.sandbox import closure, host, inputs, masks
 from remit.sandbox.closure.which import which
 from remit.sandbox.serving import Broker, OpenNetwork
 
 if TYPE_CHECKING:
     from remit.egress.authority import Authority
     from remit.plan.trust import Trust
+
+_OBSERVE = ("none", "exec+connect", "open")
+"""From the least to the most."""
 
 
 class Prepared(NamedTuple):
@@ -139,13 +143,18 @@ def without_remit(
     if base is None:
         base = strictest_for(argv[0], _is_static(os.path.abspath(at)))
     given = tuple(inputs.named_by(argv[1:], cwd))
-    if work is not None:
+    if work is not None and _lies_in(cwd, cwd, work):
         given = tuple(item for item in given if not _lies_in(item, cwd, work))
+    elif work is not None:
+        # The program starts in the work directory, so there its words are looked for; not below `work` on the host.
+        given = tuple(_by_its_word(item, cwd) for item in given)
     document: dict[str, Any] = {"apiVersion": "remit/v1", "agent": "command", "extends": base}
     program = os.path.abspath(at) if "/" in argv[0] else argv[0]
+    if base == "static-binary" and not _is_static(os.path.abspath(at)):
+        raise Denied("process.exec", f"{argv[0]} is no static binary", hint="--base binary holds any one program")
     if base in ("binary", "static-binary"):
         document["process"] = {"exec": [program]}
-    elif base in ("python", "node") and program not in _USUAL_NAMES:
+    elif _is_interpreter(program, base):
         # python3.12, or an interpreter by its path: that one, instead of the base's.
         beside = ["/sbin/ldconfig?"] if base == "python" else []
         document["process"] = {"exec": [program, *beside]}
@@ -158,6 +167,23 @@ def without_remit(
     named = tuple(item if isinstance(item, str) else item["from"] for item in given)
     text = json.dumps(document, ensure_ascii=False)
     return load_text(text, f"built-in {base}", work if work is not None else cwd), base, named
+
+
+def _is_interpreter(program: str, base: str) -> bool:
+    """Another name of what the base is for: python3.12, or an interpreter by its path. What else a base does not grant
+    is not granted by asking for it."""
+    name = os.path.basename(program)
+    if program in _USUAL_NAMES:
+        return False
+    if base == "python":
+        return name.removeprefix("python").replace(".", "").isdecimal() or name == "python"
+    return base == "node" and name in ("node", "nodejs", "npm", "npx")
+
+
+def _by_its_word(given: str | dict[str, str], cwd: str) -> str | dict[str, str]:
+    if isinstance(given, dict) or os.path.isabs(given):
+        return given
+    return {"from": os.path.normpath(os.path.join(cwd, given)), "to": os.path.normpath(os.path.join(WORK, given))}
 
 
 def _lies_in(given: str | dict[str, str], cwd: str, work: str) -> bool:
@@ -209,6 +235,24 @@ def template_of(remit: Remit, cwd: str, progress: Callable[[str], None] | None =
     )
 
 
+def _masked_programs(remit: Remit, template: Template, directory: str) -> tuple[str, ...]:
+    """Remembered: a runtime has ten thousand files, and a template changes when one of them does."""
+    if not remit.filesystem.deny:
+        return ()
+    key = hashlib.sha256(
+        repr((_installation(), template.digest, remit.filesystem.deny, directory)).encode()
+    ).hexdigest()
+    cached = cache_dir()
+    file = os.path.join(cached, f"masks-{key[:32]}.json") if cached else None
+    known = closure.cache.read(file) if file else None
+    if known is not None:
+        return tuple(known["masked"])
+    found = tuple(masks.of_programs(remit, template, directory))
+    if file:
+        closure.cache.write(file, {"masked": found})
+    return found
+
+
 def prepare(
     effective: Effective,
     argv: Sequence[str],
@@ -219,12 +263,16 @@ def prepare(
     progress: Callable[[str], None] | None = None,
     prefix: Prefix | None = None,
     installing: bool = False,
+    observe: str | None = None,
 ) -> Prepared:
-    """`directory`: where /workspace stands for (the remit's own, or the current one). Raises any `RemitError`."""
+    """`directory`: where /workspace stands for (the remit's own, or the current one). `observe`: more than the remit
+    asks to be recorded. Raises any `RemitError`."""
     remit = effective.remit
+    if observe is not None and _OBSERVE.index(observe) > _OBSERVE.index(remit.observe):
+        remit = remit._replace(observe=observe)
     facts = host.read(make=True)
     template = template_of(remit, directory, progress)
-    kinds = inputs.kinds(remit)
+    kinds = inputs.kinds(remit, directory)
     at = _on_host(argv[0])
     authority, trust = (None, None) if installing else authority_of(remit, template)
     request = Request(
@@ -234,7 +282,7 @@ def prepare(
         env=os.environ,
         tty=tty,
         inputs=kinds,
-        masked=tuple(inputs.masked(remit, kinds)),
+        masked=(*masks.of_inputs(remit, kinds), *_masked_programs(remit, template, directory)),
         on_path=at is not None,
         real=os.path.realpath(at) if at else "",
         at=os.path.abspath(argv[0]) if at and "/" in argv[0] else "",
@@ -322,6 +370,8 @@ def installed(
     quiet = Listener(lambda event: None, lambda attempt: None)
     outcome = run_sandbox(effective, prepared.compiled, take, quiet, timings=False)
     filled = prefix.find(store)
+    if filled is None and outcome.exit in (128 + signal.SIGINT, 128 + signal.SIGTERM):
+        raise Interrupted("process.install was interrupted: nothing of it is kept", outcome.exit)
     if filled is None:
         why = outcome.keep_error or f"it ended with {outcome.exit} ({outcome.reason})"
         raise SetupError(

@@ -92,6 +92,16 @@ class PolicyError(RemitError):
         }
 
 
+class Interrupted(RemitError):
+    """The caller asked it to stop. `exit_code` is what a shell says of that: 128 and the signal."""
+
+    code = "E_INTERRUPTED"
+
+    def __init__(self, message: str, exit_code: int) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
 class UsageError(RemitError):
     """The caller of a command or function must act."""
 
@@ -127,6 +137,12 @@ class SetupError(RemitError):
 
     def as_data(self) -> dict[str, object]:
         return {**super().as_data(), "step": self.step, "errno": self.errno, "path": self.path}
+
+
+class Lost(SetupError):
+    """The launcher vanished in the middle. Whatever ran inside died with it; what it had done is not known."""
+
+    code = "E_LOST"
 
 
 class Denied(RemitError):

@@ -111,9 +111,10 @@ def test_arguments_that_change_between_look_and_use_change_no_refusal(python):
         "def flip():\n while not stop: ctypes.memmove(shared, bad, 20); ctypes.memmove(shared, good, 20)\n"
         "t=threading.Thread(target=flip); t.start()\n"
         "opened=set()\n"
-        "for _ in range(400):\n"
+        "for n in range(20000):\n"
         " fd=libc.open(shared, 0)\n"
         " if fd>=0: opened.add(os.readlink(f'/proc/self/fd/{fd}')); os.close(fd)\n"
+        " if n>=400 and opened: break\n"
         "stop=True; t.join(); print(sorted(opened))\n",
         "observe: open\n",
     )

@@ -10,7 +10,7 @@ import pytest
 
 from remit.contracts import schema_of
 from remit.errors import UsageError
-from remit.plan.launch_plan import LaunchPlan
+from remit.plan.launch_plan import LaunchPlan, Mask
 
 FIXTURES = Path(__file__).parent / "fixtures"
 PLANS = sorted((FIXTURES / "plans").glob("*.json"))
@@ -51,3 +51,13 @@ def test_a_bad_plan_is_refused_by_the_contract(path):
 def test_a_bad_plan_is_refused_by_the_reader(name):
     with pytest.raises(UsageError):
         LaunchPlan.from_document(json.loads((FIXTURES / "bad-plans" / f"{name}.json").read_text()))
+
+
+def test_a_mask_of_a_name_that_is_no_text_goes_there_and_back():
+    plan = LaunchPlan.from_document(json.loads(PLANS[0].read_text()))
+    for path in ("/workspace/\udcff.pem", "/workspace/é.pem"):
+        document = plan._replace(root=(Mask(path),)).as_document()
+        json.dumps(document, ensure_ascii=False).encode()
+        schema_of("launch-plan.v1").validate(document)
+        assert LaunchPlan.from_document(document).root == (Mask(path),)
+        assert ("bytes" in document["root"][0]) == ("\udcff" in path)

@@ -67,15 +67,16 @@ def test_what_a_killed_caller_leaves_is_whole_or_removed_later(tmp_path, needs, 
     kept = tmp_path / "kept"
     assert _drive(tmp_path, mark, STEPS[step]).returncode == -9, "the step was never reached"
     wait_until_dead(mark)
-    assert not (tmp_path / "receipt.json").exists()
-    names = {name for name in os.listdir(kept) if not name.startswith(".remit-")} if kept.exists() else set()
+    receipt = tmp_path / "receipt.json"
+    assert receipt.read_text() == "", "opened before, and never finished"
+    names = {name for name in os.listdir(kept) if not name.startswith(staging.PREFIX)} if kept.exists() else set()
     assert names <= {"a.txt", "b.txt", "c.txt"}
     for name in names:
         assert (kept / name).read_text() == _WHOLE
     if "copied" in step:
-        assert [name for name in os.listdir(kept) if name.startswith(".remit-")], "the case is a case"
+        assert [name for name in os.listdir(kept) if name.startswith(staging.PREFIX)], "the case is a case"
     staging.sweep(str(kept), time.time() + 3600)
-    assert {name for name in os.listdir(kept) if name.startswith(".remit-")} == set() if kept.exists() else True
+    assert {name for name in os.listdir(kept) if name.startswith(staging.PREFIX)} == set() if kept.exists() else True
 
 
 def test_without_a_kill_all_is_kept(tmp_path, needs):
@@ -83,17 +84,20 @@ def test_without_a_kill_all_is_kept(tmp_path, needs):
     done = _drive(tmp_path, "remit-test-lost-twin", ("remit.sandbox.keep", "keep", "after", 2))
     assert done.returncode == 0, done.stderr
     assert sorted(os.listdir(tmp_path / "kept")) == ["a.txt", "b.txt", "c.txt"]
-    assert (tmp_path / "receipt.json").exists()
+    assert (tmp_path / "receipt.json").read_text() != ""
 
 
 def test_a_sweep_spares_what_is_young_in_use_or_anothers(tmp_path):
     later = time.time() + 3600
     with staging.directory(str(tmp_path)) as busy:
-        (tmp_path / ".remit-left").mkdir()
-        (tmp_path / ".remit-left/0").write_text("x")
+        (tmp_path / ".remit-staging-left").mkdir()
+        (tmp_path / ".remit-staging-left/0").write_text("x")
         (tmp_path / "mine").mkdir()
-        (tmp_path / ".remit-link").symlink_to(tmp_path / "mine")
+        (tmp_path / ".remit-notes").mkdir()
+        (tmp_path / ".remit-staging-link").symlink_to(tmp_path / "mine")
         assert staging.sweep(str(tmp_path)) == 0
         assert staging.sweep(str(tmp_path), later) == 1
-        assert sorted(os.listdir(tmp_path)) == sorted([os.path.basename(busy), "mine", ".remit-link"])
+        assert sorted(os.listdir(tmp_path)) == sorted(
+            [os.path.basename(busy), "mine", ".remit-notes", ".remit-staging-link"]
+        )
     assert not os.path.exists(busy)

@@ -329,12 +329,36 @@ def test_a_directory_shown_by_name_is_a_copy_and_what_is_named_is_kept(tmp_path,
     assert "b.txt" not in os.listdir(tmp_path)
 
 
+def test_a_directory_elsewhere_is_shown_and_the_words_of_the_command_are_found(tmp_path, needs):
+    """The inputs that the command names are those of the caller's directory, not of what is shown."""
+    needs("userns")
+    (tmp_path / "w").mkdir()
+    (tmp_path / "w/b.txt").write_text("there\n")
+    (tmp_path / "a.txt").write_text("here\n")
+    done = _without_a_file(tmp_path, "-q", "--work", "w", "--", "cat", "a.txt", "b.txt", "w/b.txt")
+    assert done.stdout == "here\nthere\nthere\n", done
+
+
+@pytest.mark.parametrize("work", ["nowhere", "a.txt", ""])
+def test_what_is_no_directory_is_not_shown(tmp_path, work):
+    (tmp_path / "a.txt").write_text("hello\n")
+    done = _without_a_file(tmp_path, "--work", work, "--", "true")
+    assert done.returncode == 2
+    assert f"--work {work!r} is no directory" in done.stderr
+
+
 def test_without_it_the_directory_is_not_shown_and_that_is_said(tmp_path, needs):
     needs("userns")
     (tmp_path / "a.txt").write_text("hello\n")
     done = _without_a_file(tmp_path, "--", "grep", "-r", "hello", ".")
     assert done.returncode == 1
     assert "--work ." in done.stderr
+    (tmp_path / "r.yaml").write_text(
+        "apiVersion: remit/v1\nagent: command\nextends: binary\nprocess: {exec: ['false']}\n"
+    )
+    done = _without_a_file(tmp_path, "--remit", "r.yaml", "--", "false")
+    assert done.returncode == 1
+    assert "--work" not in done.stderr, "a remit's file refuses the option"
 
 
 def test_a_remits_file_is_not_widened_from_the_command_line(tmp_path, needs):

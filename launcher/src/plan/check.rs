@@ -1,6 +1,6 @@
 //! What a plan's types don't say and its maker promises. Each fault names its field; a plan with one is not begun.
 
-use super::{Cgroup, Kind, Landlock, Plan, RootOp, MOST_PORTS, VERSION};
+use super::{from_hex, Cgroup, Kind, Landlock, Plan, RootOp, MOST_PORTS, VERSION};
 
 /// The kernel takes 0 for "without a limit", and rounds sizes up.
 const MOST_BYTES: u64 = 1 << 60;
@@ -87,7 +87,7 @@ fn step(op: &RootOp) -> Checked {
         RootOp::Dir { mode, .. } | RootOp::File { mode, .. } | RootOp::Bytes { mode, .. } if mode & !0o1777 != 0 => {
             fail(format!("root: {target:?}: the mode {mode:#o} has more than permissions and the sticky bit"))
         }
-        RootOp::Bytes { hex, .. } if super::unhex(hex).is_none() => {
+        RootOp::Bytes { hex, .. } if from_hex(hex).is_none() => {
             fail(format!("root: {target:?}: its content is not pairs of hexadecimal digits"))
         }
         RootOp::Symlink { target: leads, .. } if leads.is_empty() => fail(format!("root: {target:?} leads nowhere")),
@@ -97,6 +97,18 @@ fn step(op: &RootOp) -> Checked {
                 return fail(format!("root: {target:?}: devices are shown one by one"));
             }
             absolute("root", from)
+        }
+        RootOp::Mask { bytes: Some(bytes), .. } => {
+            let clean = from_hex(bytes).is_some_and(|path| {
+                let ours = path.strip_prefix(OURS.as_bytes()).is_some_and(|rest| rest.is_empty() || rest[0] == b'/');
+                let mut parts = path.strip_prefix(b"/").unwrap_or(b"").split(|b| *b == b'/');
+                !ours && !path.contains(&0) && parts.all(|part| !matches!(part, b"" | b"." | b".."))
+            });
+            if clean {
+                Ok(())
+            } else {
+                fail(format!("root: {target:?}: its bytes are not an absolute, normalised path"))
+            }
         }
         RootOp::Overlay { lower, .. } => absolute("root", lower),
         RootOp::Scratch { name, .. } if !matches!(&**name, "work" | "tmp" | "shm" | "home" | "prefix") => {

@@ -197,7 +197,9 @@ fn promises(plan: &Plan) {
         clean(op.target());
         assert!(op.target() != "/" && op.target().split('/').nth(1) != Some(".scratch"));
         match op {
-            RootOp::Dir { mode, .. } | RootOp::File { mode, .. } | RootOp::Bytes { mode, .. } => assert_eq!(mode & 0o6000, 0),
+            RootOp::Dir { mode, .. } | RootOp::File { mode, .. } | RootOp::Bytes { mode, .. } => {
+                assert_eq!(mode & 0o6000, 0)
+            }
             RootOp::Bind { from, .. } | RootOp::Overlay { lower: from, .. } => assert!(from.starts_with('/')),
             RootOp::Scratch { name, .. } => assert!(name.bytes().all(|b| b.is_ascii_lowercase()) && !name.is_empty()),
             _ => {}

@@ -17,7 +17,8 @@ _RUN_EXAMPLES = """examples:
   remit run --remit r.yaml --events events.jsonl --receipt receipt.json -- node app.js
 
 exit status: the program's own; 128+N if signal N ended it; 124 the wall clock ran out; 137 killed for a limit;
-126 the command is not granted; 127 there is no such command; 125 the sandbox could not be made; 2 bad input."""
+126 the command is not granted; 127 there is no such command; 125 the sandbox could not be made, or what came of it
+could not be kept or written; 2 bad input."""
 
 _CHECK_EXAMPLES = """examples:
   remit check remit.yaml
@@ -63,7 +64,8 @@ def _width() -> int:
     if columns.isdecimal() and int(columns) > 0:
         return int(columns) - 2
     try:
-        return max(os.get_terminal_size(1).columns, 40) - 2
+        # A terminal that says 0 does not know.
+        return max(os.get_terminal_size(1).columns or 80, 40) - 2
     except OSError:
         return 78
 
@@ -73,6 +75,7 @@ def parser(argv: Sequence[str]) -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(
         prog="remit",
         formatter_class=_Form,
+        allow_abbrev=False,
         description="Holds an agent's program inside an envelope that the kernel enforces.",
         epilog="start here:\n  remit doctor                     what this host can enforce\n"
         "  remit run -- python3 tool.py     run something, held\n"
@@ -84,7 +87,7 @@ def parser(argv: Sequence[str]) -> argparse.ArgumentParser:
     called = argv[:1] if argv and argv[0] in COMMANDS else COMMANDS
     for name in called:
         words, epilog, arguments = COMMANDS[name]
-        arguments(commands.add_parser(name, help=words, formatter_class=_Form, epilog=epilog))
+        arguments(commands.add_parser(name, help=words, formatter_class=_Form, epilog=epilog, allow_abbrev=False))
     return top
 
 
@@ -102,10 +105,19 @@ def _run(run: argparse.ArgumentParser) -> None:
     run.add_argument(
         "--accept-tier", choices=("partial", "delegated"), help="accept a host that enforces less than the remit asks"
     )
+    run.add_argument(
+        "--observe",
+        choices=("exec+connect", "open"),
+        help="record more than the remit asks (open: every file)",
+    )
     run.add_argument("-t", "--tty", action="store_true", help="give the program a terminal of its own")
-    run.add_argument("-T", "--no-tty", action="store_true", help="pipes, even at a terminal")
+    run.add_argument("-T", "--no-tty", action="store_true", help="pipes, even at a terminal; Ctrl-Z then stops the job")
     run.add_argument("-q", "--quiet", action="store_true", help="nothing but the program's own output")
-    run.add_argument("--json", action="store_true", help="the receipt as JSON on standard error, instead of words")
+    run.add_argument(
+        "--json",
+        action="store_true",
+        help="the receipt as JSON on standard error (see --receipt)",
+    )
     run.add_argument("--timings", action="store_true", help="say where the launcher's microseconds went")
     run.add_argument("--dry-run", action="store_true", help="print the launch plan as JSON and start nothing")
     run.add_argument("argv", nargs=argparse.REMAINDER, metavar="-- CMD [ARG...]")

@@ -11,13 +11,13 @@ from collections.abc import Iterator
 
 from remit import compose
 from remit.cli import say
-from remit.errors import EXIT_BAD_INPUT, PolicyError, UsageError
+from remit.errors import EXIT_BAD_INPUT, PolicyError, Problem, UsageError
 from remit.plan.root import Root
 from remit.plan.template import Template
 from remit.policy.actions import Action, Connect, Exec, KeepFile, OpenFile, ResolveName
 from remit.policy.decide import Decision, decide
-from remit.policy.model import WORK, Effective
-from remit.sandbox import host, inputs
+from remit.policy.model import WORK, Effective, Remit
+from remit.sandbox import host, inputs, masks
 
 
 def check(options: argparse.Namespace) -> int:
@@ -30,6 +30,15 @@ def check(options: argparse.Namespace) -> int:
             found.append(error)
             if not options.json:
                 print(error.message, file=sys.stderr)
+            continue
+        try:
+            tuple(
+                masks.of_inputs(effective.remit, inputs.kinds(effective.remit, os.path.dirname(os.path.abspath(path))))
+            )
+        except UsageError as fault:
+            found.append(PolicyError((Problem(path, 0, 0, fault.code, fault.message, fault.hint),)))
+            if not options.json:
+                print(found[-1].message, file=sys.stderr)
             continue
         doubts = [{"source": path, "message": message, "hint": hint} for message, hint in _doubts(effective)]
         warnings += doubts
@@ -75,17 +84,37 @@ def why(options: argparse.Namespace) -> int:
     remit = effective.remit
     facts = host.read()
     template = compose.template_of(remit, directory)
-    kinds = inputs.kinds(remit)
-    hidden = tuple(inputs.masked(remit, kinds))
+    kinds = inputs.kinds(remit, directory)
+    hidden = (*masks.of_inputs(remit, kinds), *masks.of_programs(remit, template, directory))
     _, trust = compose.authority_of(remit, template)
     view = Root.build(remit, facts, template, kinds, hidden, False, "/home/agent", trust).view()
     action = _action(options.action, options.what, template)
     decision = decide(remit, action, view)
+    note = _beside(action, options.what, directory, remit, decision)
     if options.json:
-        say.data({"verdict": decision.verdict, "rule": decision.rule, "reason": decision.reason})
+        noted = {"note": note} if note else {}
+        say.data({"verdict": decision.verdict, "rule": decision.rule, "reason": decision.reason, **noted})
     else:
         _print_decision(decision)
+        if note:
+            print(f"  note: {say.printable(note)}")
     return 0 if decision.allowed else 1
+
+
+def _beside(action: Action, what: str, directory: str, remit: Remit, decision: Decision) -> str | None:
+    """What the decision alone would let a person believe."""
+    if isinstance(action, OpenFile) and not action.write and decision.rule in _OWN:
+        here = os.path.join(directory, what)
+        if os.path.exists(here):
+            until = f"inside, there is nothing at {action.path} until the program makes it"
+            return f"{what} of this host is not brought in: {until}"
+    if isinstance(action, Exec) and not decision.allowed and remit.process.install:
+        return "what process.install brings is known only once it has run, and is not looked at here"
+    return None
+
+
+_OWN = ("builtin.work", "builtin.home", "builtin.tmp", "builtin.shm")
+"""Places that start empty and are the sandbox's own."""
 
 
 def _print_decision(decision: Decision) -> None:
@@ -96,7 +125,8 @@ def _print_decision(decision: Decision) -> None:
 
 def _action(kind: str, what: str, template: Template) -> Action:
     if kind == "exec":
-        return Exec(template.follow(what if what.startswith("/") else template.programs.get(what, f"/usr/bin/{what}")))
+        path = posixpath.normpath(posixpath.join(WORK, what)) if "/" in what else template.programs.get(what)
+        return Exec(template.follow(path or f"/usr/bin/{what}"))
     if kind in ("read", "open", "write"):
         path = what if what.startswith("/") else posixpath.join(WORK, what)
         return OpenFile(template.follow(posixpath.normpath(path)), write=kind == "write")
@@ -158,5 +188,7 @@ def init(options: argparse.Namespace) -> int:
         raise UsageError(f"{options.file} is there already", hint="give another name: remit init FILE") from error
     except OSError as error:
         raise UsageError(f"{options.file}: {error.strerror}") from error
+    if not options.read and options.base != "coding":
+        print(f"it reads nothing of this host yet: name what it reads in {options.file}, filesystem.read")
     print(f"wrote {options.file}\nnext: remit check {options.file}\n      remit run --remit {options.file} -- CMD")
     return 0

@@ -66,7 +66,11 @@ def entry() -> NoReturn:
     """The process's whole life. The collector's many small rounds during import and the interpreter's tidying at the
     end cost 8 ms of the 60 that `remit run` takes beyond the interpreter's start: the kernel frees all the same."""
     gc.set_threshold(50_000)
-    code = main()
+    try:
+        code = main()
+    except SystemExit as ended:
+        # argparse's: help, the version, a misspelt option.
+        code = ended.code if isinstance(ended.code, int) else 0
     for stream in (sys.stdout, sys.stderr):
         try:
             if stream and not stream.closed:

@@ -5,17 +5,17 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import posixpath
 import sys
 import time
-from collections.abc import Mapping
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from remit import compose
 from remit.cli import say
-from remit.errors import EXIT_SETUP, UsageError
+from remit.cli.ending import LINES, hints, summary
+from remit.cli.records import Records
+from remit.errors import EXIT_SETUP, PolicyError, RemitError, UsageError
 from remit.policy.model import Effective
-from remit.policy.units import show_size
+from remit.sandbox.inputs import no_link
 from remit.sandbox.run import keeping
 from remit.sandbox.run import run as run_sandbox
 from remit.sandbox.serving import Listener
@@ -23,11 +23,6 @@ from remit.sandbox.serving import Listener
 if TYPE_CHECKING:
     from remit.plan.prefix import Prefix
     from remit.sandbox.attempts import Attempt
-
-_LINES = 20
-"""Refusals, and files not kept, said one by one; the rest is counted: how many there are is the guest's choice."""
-_MAX_EVENTS = 64 * 1024 * 1024
-"""Bytes of attempts in one record: what a program tries must not fill the operator's disk."""
 
 
 def _is_terminal(fd: int) -> bool:
@@ -60,12 +55,26 @@ def run(options: argparse.Namespace) -> int:
             raise UsageError(
                 f"the argument {word!r} is not UTF-8", hint="pass such names in a file or on stdin"
             ) from error
+    if options.dry_run:
+        return _run(options, argv, Records(None, None))
+    records = Records(options.events, options.receipt)
+    try:
+        return _run(options, argv, records)
+    except RemitError as error:
+        records.refused(error)
+        raise
+
+
+def _run(options: argparse.Namespace, argv: list[str], records: Records) -> int:
     quiet = options.quiet or options.json
     effective, directory = _policy(options, argv, quiet)
     terminal = _is_terminal(0)
     tty = not options.no_tty and (options.tty or (terminal and _is_terminal(1)))
     if options.tty and not terminal:
         raise UsageError("--tty wants a terminal on standard input", hint="leave --tty out, or run it at a terminal")
+    if options.keep_to and not effective.remit.state.keep:
+        hint = 'add state: {keep: ["out/**"]}' if options.remit else "name what to keep: --keep 'out/**'"
+        raise UsageError("--keep-to, and nothing is kept", hint=hint)
     progress = _Progress(quiet)
     prefix = None
     if effective.remit.process.install and not options.dry_run:
@@ -76,6 +85,7 @@ def run(options: argparse.Namespace) -> int:
         directory=directory,
         tty=tty,
         accept_tier=options.accept_tier,
+        observe=options.observe,
         progress=progress.step,
         prefix=prefix,
     )
@@ -83,57 +93,39 @@ def run(options: argparse.Namespace) -> int:
     if options.dry_run:
         say.data(prepared.compiled.plan.as_document())
         return 0
-    if options.keep_to and not effective.remit.state.keep:
-        raise UsageError("--keep-to, and nothing is kept: state.keep is empty", hint='add state: {keep: ["out/**"]}')
     destination = os.path.abspath(options.keep_to) if options.keep_to else effective.remit.state.to
-    events = _open(options.events) if options.events else None
+    if not options.keep_to and effective.remit.state.keep:
+        no_link("state.to", destination, directory)
     told = 0
-
-    written = 0
-
-    def on_event(event: Mapping[str, Any]) -> None:
-        nonlocal written
-        if events is None:
-            return
-        line = json.dumps(event) + "\n"
-        if event["event"] == "attempt" and written + len(line) > _MAX_EVENTS:
-            if written <= _MAX_EVENTS:
-                # Said once, so that a record that was cut does not look complete.
-                events.write(json.dumps({"event": "truncated", "limit_bytes": _MAX_EVENTS}) + "\n")
-                written = _MAX_EVENTS + 1
-            return
-        written += len(line)
-        events.write(line)
 
     def on_refusal(attempt: Attempt) -> None:
         nonlocal told
         told += 1
-        if not quiet and told <= _LINES:
+        if not quiet and told <= LINES:
             say.note(attempt.line(), "yellow")
 
     outcome = run_sandbox(
         effective,
         prepared.compiled,
         keeping(effective, prepared.compiled, destination),
-        Listener(on_event, on_refusal),
+        Listener(records.event, on_refusal),
         options.timings,
         compose.broker(prepared),
     )
     from remit.sandbox.receipt import receipt
 
     final = receipt(effective, prepared.compiled, prepared.template, outcome)
-    if events:
-        events.write(json.dumps({"event": "receipt", **final}) + "\n")
-        events.close()
-    if options.receipt:
-        with _open(options.receipt) as file:
-            file.write(json.dumps(final, indent=2) + "\n")
+    try:
+        records.finish(final)
+    except OSError as problem:
+        say.note(f"the record of this run is not whole: {problem.strerror}", "red")
+        return outcome.exit or EXIT_SETUP
     if options.json:
         print(json.dumps(final), file=sys.stderr)
     elif not options.quiet:
-        _hints(argv, effective, prepared, final)
-        _summary(final, destination, told)
-    if outcome.keep_error and outcome.exit == 0:
+        hints(argv, effective, prepared, final, own=not options.remit)
+        summary(final, destination, told)
+    if (outcome.keep_error or outcome.output_error) and outcome.exit == 0:
         # What the run was for did not arrive: no script may take that for success.
         return EXIT_SETUP
     return outcome.exit
@@ -164,16 +156,27 @@ def _installed(
 
 def _policy(options: argparse.Namespace, argv: list[str], quiet: bool) -> tuple[Effective, str]:
     """The remit, and the directory that /workspace stands for."""
-    if options.remit and (options.work or options.keep):
+    if options.remit and (options.work is not None or options.keep):
         raise UsageError(
-            f"--{'work' if options.work else 'keep'} and --remit together",
+            f"--{'keep' if options.work is None else 'work'} and --remit together",
             hint="what a run may see and keep stands in the remit: filesystem.work.from and state.keep",
         )
+    if options.work is not None and not os.path.isdir(options.work):
+        raise UsageError(f"--work {options.work!r} is no directory", hint="name the directory to show a copy of")
     if options.remit:
         return compose.load_file(options.remit), os.path.dirname(os.path.abspath(options.remit))
     cwd = os.getcwd()
     work = os.path.abspath(options.work) if options.work else None
-    effective, base, inputs = compose.without_remit(argv, cwd, options.base, work, options.keep)
+    if not quiet and not options.base and os.path.exists("remit.yaml"):
+        # Not taken by itself: a checkout that nobody has read could bring one that grants what its author likes.
+        say.note("remit.yaml is here and not used: --remit remit.yaml holds the command to it", "yellow")
+    try:
+        effective, base, inputs = compose.without_remit(argv, cwd, options.base, work, options.keep)
+    except PolicyError as error:
+        # There is no file: what is wrong was said by an option.
+        said = "; ".join(f"{p.message} ({p.hint})" if p.hint else p.message for p in error.problems)
+        options_said = [f"--{name}" for name in ("base", "work", "keep") if getattr(options, name)]
+        raise UsageError(f"{', '.join(options_said) or 'the command'}: {said}") from error
     if not quiet:
         how = "" if options.base else ", the strictest that can run this"
         named = f"; readable, as the command names it: {', '.join(inputs)}" if inputs else ""
@@ -183,39 +186,10 @@ def _policy(options: argparse.Namespace, argv: list[str], quiet: bool) -> tuple[
             else f"no remit given: held to the built-in base '{base}'"
         )
         shown = f"; {options.work} is the work directory, copied on write" if work else ""
+        widened = f"; widened by the command: process.exec ({argv[0]})" if effective.widened else ""
         kept = f"; kept: {', '.join(options.keep)}" if options.keep else "; what it writes is not kept"
-        say.note(f"{start}{how}{named}{shown}{kept}")
+        say.note(f"{start}{how}{widened}{named}{shown}{kept}")
     return effective, work or cwd
-
-
-def _open(target: str) -> IO[str]:
-    """A file by path, or a descriptor by number."""
-    try:
-        if target.isdecimal():
-            return os.fdopen(int(target), "w", buffering=1, encoding="utf-8", errors="replace")
-        return open(target, "w", buffering=1, encoding="utf-8", errors="replace")
-    except OSError as error:
-        raise UsageError(
-            f"{target}: {error.strerror}", hint="give a path that can be written, or a descriptor"
-        ) from error
-
-
-def _hints(argv: list[str], effective: Effective, prepared: compose.Prepared, final: Mapping[str, Any]) -> None:
-    """What a person would want to be told: files that the command names and the remit does not bring in, patterns that
-    took nothing."""
-    plan, view = prepared.compiled.plan, prepared.compiled.view
-    if final["result"]["exit"] != 0:
-        filesystem = effective.remit.filesystem
-        if effective.remit.agent == "command" and not filesystem.read and not filesystem.work_from:
-            say.note("nothing of this directory is shown inside: --work . shows a copy of it", "yellow")
-        for word in argv[1:]:
-            inside = posixpath.normpath(posixpath.join(plan.command.cwd, word))
-            place = view.place(inside)
-            made_here = place is None or place.rule == "builtin.work"
-            if not word.startswith("-") and os.path.exists(word) and made_here:
-                say.note(f"{word} exists here and is not brought in: filesystem.read", "yellow")
-    if effective.remit.state.keep and not final["kept"] and not final["not_kept"] and not final["keep_error"]:
-        say.note(f"nothing that was written matches state.keep: {', '.join(effective.remit.state.keep)}", "yellow")
 
 
 class _Progress:
@@ -229,7 +203,8 @@ class _Progress:
     def step(self, what: str) -> None:
         if not self._quiet and sys.stderr.isatty():
             self._shown = True
-            print(f"\r\x1b[2K{say.paint('remit:', 'dim')} {what} ...", end="", file=sys.stderr, flush=True)
+            shown = say.printable(what, lines=False)
+            print(f"\r\x1b[2K{say.paint('remit:', 'dim')} {shown} ...", end="", file=sys.stderr, flush=True)
         elif not self._quiet and not self._shown:
             self._shown = True
             say.note("first run of these programs: finding and hashing what they need (kept for the next time)")
@@ -237,51 +212,3 @@ class _Progress:
     def end(self) -> None:
         if self._shown and sys.stderr.isatty():
             print("\r\x1b[2K", end="", file=sys.stderr, flush=True)
-
-
-_REASONS = {
-    "wall": "killed: the wall clock ran out (limits.wall)",
-    "memory": "killed: out of memory (limits.memory)",
-    "cpu_time": "killed: out of processor time (limits.cpu_time)",
-    "output": "killed: more output than limits.output",
-    "killed": "killed, as asked",
-    "lost": "killed: its supervisor or first process was lost",
-    "not_executed": "the program could not be executed",
-}
-
-
-def _summary(final: Mapping[str, Any], destination: str, told: int) -> None:
-    result, usage, teardown, host = final["result"], final["usage"], final["teardown"], final["host"]
-    if told > _LINES:
-        say.note(f"... and {told - _LINES} more refusals (--events FILE has all)", "yellow")
-    for entry in final["not_kept"][:_LINES]:
-        say.note(f"not kept: {entry['reason']}  ({entry['rule']})", "yellow")
-    if len(final["not_kept"]) > _LINES:
-        say.note(f"... and {len(final['not_kept']) - _LINES} more not kept (--receipt FILE has all)", "yellow")
-    if final["keep_error"]:
-        say.note(f"nothing could be kept: {final['keep_error']}", "red")
-    status = _REASONS.get(result["reason"]) or (
-        f"ended by signal {result['signal']}" if result["signal"] else f"exit {result['exit']}"
-    )
-    peak = usage["peak_memory_bytes"]
-    parts = [
-        status,
-        f"{usage['wall_ms'] / 1000:.2f} s",
-        f"cpu {usage['cpu_ms'] / 1000:.2f} s",
-        *([f"{show_size(peak)} peak"] if peak else []),
-        f"refused {final['refusals_in_all']}",
-    ]
-    good = result["exit"] == 0
-    say.note(" · ".join(parts), "green" if good else "red")
-    if final["kept"]:
-        total = sum(entry["size"] for entry in final["kept"])
-        names = ", ".join(entry["path"] for entry in final["kept"][:4])
-        more = f" and {len(final['kept']) - 4} more" if len(final["kept"]) > 4 else ""
-        say.note(f"kept {names}{more} ({show_size(total)}) in {os.path.relpath(destination)}")
-    weak = [name for name, m in host["mechanisms"].items() if m["strength"] != "full" and name != "observe"]
-    tier = f"host tier {host['tier']}" + (" (accepted by name)" if host["accepted_by_name"] else "")
-    rest = "nothing remains" if teardown["nothing_remains"] else "SOMETHING REMAINS: see the receipt"
-    say.note(
-        f"{tier}{'; not full: ' + ', '.join(weak) if weak else ''}; torn down in {teardown['ms']:.1f} ms, {rest}",
-        "dim" if teardown["nothing_remains"] else "red",
-    )

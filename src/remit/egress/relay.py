@@ -29,7 +29,7 @@ class Relay:
         self._listening: asyncio.Task[None] | None = None
 
     async def carry(self, client: socket.socket, upstream: socket.socket) -> tuple[int, int]:
-        """How many bytes went up and down, when both directions have ended. Both sockets are the relay's from now on."""
+        """How many bytes went up and down, when both directions have ended. Both sockets are the relay's from then."""
         control = self._control or self._start()
         self._next += 1
         number = self._next

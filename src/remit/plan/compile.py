@@ -89,7 +89,7 @@ def compile(remit: Remit, host: HostFacts, template: Template, request: Request)
             _NOTIFY[remit.observe],
         ),
         cgroup=cgroup(remit, host, request.sandbox),
-        rlimits=rlimits(remit),
+        rlimits=rlimits(remit, has_cgroup=has_cgroup),
         limits=limits(remit, watchdog=not has_cgroup),
         stdio="tty" if request.tty else "pipe",
         keep="prefix" if request.installing else "work" if remit.state.keep else None,

@@ -83,6 +83,8 @@ class Devpts(NamedTuple):
 
 
 class Mask(NamedTuple):
+    """A name of the host's need not be text: in the document such a path has its `bytes` in hexadecimal beside it."""
+
     path: str
 
 
@@ -258,14 +260,27 @@ def _encode(value: Any) -> Any:
         for name, item in zip(names, value, strict=True):
             # `from` is a keyword of Python's and the plan's own word.
             fields["from" if name == "source" else name] = _encode(item)
+        if isinstance(value, Mask) and not _is_text(value.path):
+            raw = value.path.encode("utf-8", "surrogateescape")
+            fields |= {"path": raw.decode("utf-8", "replace"), "bytes": raw.hex()}
         return fields
     if isinstance(value, tuple):
         return [_encode(item) for item in value]
     return value
 
 
+def _is_text(path: str) -> bool:
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _decode_op(document: Mapping[str, Any]) -> Any:
     fields = dict(document)
+    if "bytes" in fields:
+        fields["path"] = bytes.fromhex(fields.pop("bytes")).decode("utf-8", "surrogateescape")
     kind = _OPS[fields.pop("op")]
     if "from" in fields:
         fields["source"] = fields.pop("from")

@@ -25,10 +25,13 @@ def limits(remit: Remit, *, watchdog: bool) -> lp.Limits:
     return lp.Limits(wanted.wall_ms, wanted.cpu_time_ms, wanted.output, wanted.memory, watchdog, _GRACE_MS)
 
 
-def rlimits(remit: Remit) -> lp.Rlimits:
+def rlimits(remit: Remit, *, has_cgroup: bool) -> lp.Rlimits:
+    """Where a cgroup counts processes, the user's own limit is a second lock, wide enough that the first, which can be
+    read afterwards, is the one that is met."""
     cpu = remit.limits.cpu_time_ms
     seconds = None if cpu is None else cpu // 1000 + 1
-    return lp.Rlimits(remit.limits.open_files, remit.limits.processes + _INIT, 0, seconds, _MEMLOCK)
+    most = remit.limits.processes + _INIT
+    return lp.Rlimits(remit.limits.open_files, 2 * most if has_cgroup else most, 0, seconds, _MEMLOCK)
 
 
 def cgroup(remit: Remit, host: HostFacts, sandbox: str) -> lp.Cgroup | None:

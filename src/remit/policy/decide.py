@@ -243,22 +243,32 @@ def _globs(patterns: tuple[str, ...], path: str) -> bool:
     return bool(glob.globmatch(path, list(patterns), flags=glob.GLOBSTAR | glob.DOTGLOB | glob.FORCEUNIX))
 
 
-_GUARDED = (
-    ".git",
-    ".github",
-    ".gitlab-ci.yml",
-    ".husky",
-    ".envrc",
-    ".vscode",
-    ".idea",
-    ".bashrc",
-    ".profile",
-    ".zshrc",
-    ".ssh",
-    ".python-version",
-    "remit.yaml",
-)
-"""What tools of the host run or obey by its name alone. A pattern takes it only by naming it: `**` is not meant so."""
+_GUARDED = {
+    ".git": "git runs its hooks, and what its config names",
+    ".github": "CI runs it",
+    ".gitlab-ci.yml": "CI runs it",
+    ".husky": "git runs its hooks",
+    ".envrc": "direnv runs it",
+    ".vscode": "the editor runs its tasks",
+    ".idea": "the editor runs its configurations",
+    ".bashrc": "the shell runs it",
+    ".profile": "the shell runs it",
+    ".zshrc": "the shell runs it",
+    ".ssh": "it says who may log in, and what ssh runs",
+    ".python-version": "pyenv and uv start the Python that it names",
+    ".node-version": "version managers start the Node that it names",
+    ".tool-versions": "asdf and mise start the programs that it names, from a path if it says so",
+    "rust-toolchain": "rustup starts the toolchain that it names, from a path if it says so",
+    "rust-toolchain.toml": "rustup starts the toolchain that it names, from a path if it says so",
+    ".cargo": "cargo runs the compiler, linker and runner that its config names",
+    ".npmrc": "npm runs the shell and git, and asks the registry, that it names",
+    "pyvenv.cfg": "the Python beside it takes its library from where it says",
+    "sitecustomize.py": "Python runs it at every start",
+    "usercustomize.py": "Python runs it at every start",
+    "remit.yaml": "Remit grants what it says",
+}
+"""What tools of the host run or obey by its name alone, and how. A pattern takes it only by naming it: `**` is not
+meant so."""
 
 
 def _keep(remit: Remit, action: KeepFile, view: View) -> Decision:
@@ -273,7 +283,9 @@ def _keep(remit: Remit, action: KeepFile, view: View) -> Decision:
         if _globs((pattern,), action.path):
             if not set(guarded) <= set(pattern.split("/")):
                 return _deny(
-                    "state.keep", f"{action.path} would run or govern something on the host: name {guarded[0]}"
+                    "state.keep",
+                    f"{action.path} would run or govern something on the host: name {guarded[0]} to mean it "
+                    f"({_GUARDED[guarded[0]]})",
                 )
             return _allow(f"state.keep[{i}]", f"{action.path} matches {pattern}")
     return _deny("state.keep", f"{action.path} matches no pattern of state.keep")

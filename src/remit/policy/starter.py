@@ -13,12 +13,13 @@ apiVersion: remit/v1
 agent: {agent}
 extends: {base}   # its reasons: `remit explain --base {base}`
 {process}filesystem:
-  read: {read}   # read-only; ./x is /workspace/x inside
+  {work}read: {read}   # read-only; ./x is /workspace/x inside
 state:
   keep: ["report.md", "out/**"]   # copied to ./kept at the end; the rest is destroyed
 {limits}"""
 
 _PROCESS = "process: {exec: []}   # name the programs that it may run: nothing else exists inside\n"
+_WORK = "work: {from: .}   # this directory, copied on write: the original never changes\n  "
 _LIMITS = "limits: {memory: 512MiB, wall: 5m}\n"
 
 
@@ -30,7 +31,8 @@ def starter(agent: str, base: str, read: Sequence[str]) -> str:
     # Bases of a kind bring limits that fit the kind; the usual ones would only be in the way.
     limits = _LIMITS if base in bases.LANGUAGES else ""
     process = _PROCESS if base not in bases.WITH_PROGRAMS else ""
-    return _TEXT.format(agent=agent, base=base, read=paths, limits=limits, process=process)
+    work = _WORK if base == "coding" else ""
+    return _TEXT.format(agent=agent, base=base, read=paths, limits=limits, process=process, work=work)
 
 
 def _relative(path: str) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import os
+import posixpath
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -25,6 +26,7 @@ from remit.policy.decide import Decision, decide
 from remit.policy.model import Remit
 from remit.policy.view import View
 from remit.sandbox.closure.which import which
+from remit.sandbox.shorten import shorten
 
 _SECRETS = (".ssh", ".aws", ".gnupg", ".kube", ".docker", ".netrc", ".npmrc", ".pypirc", ".env", ".git-credentials")
 _QUIET = ("/etc/ld.so.preload", "/etc/gnutls", "/etc/gai.conf", "/etc/host.conf", "/usr/lib/ssl", "/etc/ssl")
@@ -33,6 +35,10 @@ _QUIET = ("/etc/ld.so.preload", "/etc/gnutls", "/etc/gai.conf", "/etc/host.conf"
 
 _AFAR = ("autofs", "nfs", "cifs", "smb", "9p", "afs", "ceph", "fuse")
 """Filesystems that ask another for each name: sent there, a name that the guest made up would leave the sandbox."""
+_MAX_KNOWN, _LONGEST_KNOWN = 10_000, 256
+"""Verdicts remembered, and the longest name among them: longer ones are made up, and would fill memory."""
+_MAX_LINKS = 40
+"""As the kernel follows."""
 
 
 class Attempt(NamedTuple):
@@ -55,12 +61,15 @@ class Attempt(NamedTuple):
             "event": "attempt",
             "action": kind,
             "pid": self.pid,
-            "raw": self.raw,
-            **{("resolved" if name == "path" else name): value for name, value in fields.items()},
+            "raw": shorten(self.raw),
+            **{
+                ("resolved" if name == "path" else name): shorten(value) if isinstance(value, str) else value
+                for name, value in fields.items()
+            },
             "verdict": self.decision.verdict,
             "predicted": True,
             "rule": self.decision.rule,
-            "reason": self.decision.reason,
+            "reason": shorten(self.decision.reason),
             **({} if self.times is None else {"times": self.times}),
         }
 
@@ -68,7 +77,7 @@ class Attempt(NamedTuple):
         """What makes two refusals the same to a person: a program tried in every directory of PATH is one."""
         if isinstance(self.action, Exec):
             return f"run {os.path.basename(self.action.path)}"
-        return self.line()
+        return f"{type(self.action).__name__} {tuple(self.action)!r} {self.decision!r}"
 
     def line(self) -> str:
         """One line for a person."""
@@ -89,7 +98,7 @@ class Attempt(NamedTuple):
                 what = f"{method} {host}:{port}{path}"
             case _:
                 what = str(self.action)
-        return f"refused: {what}  ({self.decision.rule}: {self.decision.reason})"
+        return f"refused: {shorten(what)}  ({self.decision.rule}: {shorten(self.decision.reason)})"
 
 
 _NO_SECRETS = Decision("deny", "builtin.absent", "nothing of the caller's home exists inside")
@@ -124,7 +133,7 @@ class Judge:
         decision = self._known.get((type(action), action))
         if decision is None:
             decision = decide(self.remit, action, self.view)
-            if len(self._known) < 10_000:
+            if len(self._known) < _MAX_KNOWN and len(str(action[0])) <= _LONGEST_KNOWN:
                 self._known[type(action), action] = decision
         found = bool(report.get("found", True))
         if decision.allowed and not found and _secret(action):
@@ -192,14 +201,29 @@ def _notable(action: Action, found: bool) -> bool:
 
 
 def _near(path: str) -> bool:
-    """Whether looking for `path` on the host asks nobody else. The host's own links are followed on the way."""
-    at, afar = "", _afar()
-    for part in path.split("/")[1:]:
-        at = f"{at}/{part}"
-        if afar and os.path.islink(at):
-            at = os.path.realpath(at)
-        if any(at == mount or at.startswith(f"{mount}/") for mount in afar):
+    """Whether looking for `path` on the host asks nobody else: walked as the kernel would, and given up before the
+    first name that would be sent afar. /proc leads anywhere by its links; a relative path starts where the guest is."""
+    if not path.startswith("/"):
+        return False
+    afar = _afar()
+    at, links = "", 0
+    rest = path.split("/")[::-1]
+    while rest:
+        part = rest.pop()
+        if part in ("", "."):
+            continue
+        at = posixpath.dirname(at).rstrip("/") if part == ".." else f"{at}/{part}"
+        if at == "/proc" or any(at == mount or at.startswith(f"{mount}/") for mount in afar):
             return False
+        try:
+            link = os.readlink(at or "/")
+        except OSError:
+            continue
+        links += 1
+        if links > _MAX_LINKS:
+            return False
+        at = "" if link.startswith("/") else posixpath.dirname(at).rstrip("/")
+        rest += link.split("/")[::-1]
     return True
 
 

@@ -7,7 +7,7 @@ import posixpath
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 
-from remit.errors import Denied, UsageError
+from remit.errors import UsageError
 from remit.policy.model import WORK, Remit
 
 
@@ -52,21 +52,23 @@ def stamps(path: str) -> list[tuple[str, int, int, int]]:
     return found
 
 
-def kinds(remit: Remit) -> Mapping[str, str]:
-    """What each granted input is; those that don't exist are left out."""
+def kinds(remit: Remit, directory: str) -> Mapping[str, str]:
+    """What each granted input is; those that don't exist are left out. `directory`: what relative paths are relative
+    to. Raises `UsageError` for what can't be one."""
     found: dict[str, str] = {}
-    wanted = [grant.source for grant in remit.filesystem.read]
+    wanted = [(f"filesystem.read[{i}]", grant.source) for i, grant in enumerate(remit.filesystem.read)]
     if remit.filesystem.work_from:
-        wanted.append(remit.filesystem.work_from)
+        wanted.append(("filesystem.work.from", remit.filesystem.work_from))
         if not os.path.isdir(remit.filesystem.work_from):
             raise UsageError(
                 f"filesystem.work.from: {remit.filesystem.work_from} is no directory", hint="make it, or name another"
             )
-    for path in wanted:
+    for rule, path in wanted:
         try:
             mode = os.stat(path).st_mode
         except OSError:
             continue
+        contain(rule, path, directory)
         if stat.S_ISDIR(mode):
             found[path] = "dir"
         elif stat.S_ISREG(mode):
@@ -76,50 +78,23 @@ def kinds(remit: Remit) -> Mapping[str, str]:
     return found
 
 
-def masked(remit: Remit, kinds: Mapping[str, str]) -> Iterator[str]:
-    """Paths inside that match a deny pattern, as they are now; a directory stands for what is below it. A pattern is
-    held against the path inside and the path on the host, since either may be the one that it was written for. Raises
-    `Denied` if a grant itself, or something above it, is denied: there would be nothing left to show."""
-    patterns = [p.lstrip("/").removesuffix("/**") for p in remit.filesystem.deny]
-    if not patterns:
+def contain(rule: str, path: str, directory: str) -> None:
+    """What is named within the remit's own directory must lie there. A link out of it is its checkout's word, or an
+    earlier run's, and not the remit's. Raises `UsageError`."""
+    real, around = os.path.realpath(path), os.path.realpath(directory)
+    if path.startswith(directory.rstrip("/") + "/") and not f"{real}/".startswith(f"{around.rstrip('/')}/"):
+        raise UsageError(
+            f"{rule}: {path} leads out of {directory} by a link, to {real}", hint=f"if it is meant, say so: {real}"
+        )
+
+
+def no_link(rule: str, path: str, directory: str) -> None:
+    """What is written to within the remit's own directory is written there, through no link at all. Raises
+    `UsageError`."""
+    if not path.startswith(directory.rstrip("/") + "/"):
         return
-    from wcmatch import glob
-
-    flags = glob.GLOBSTAR | glob.DOTGLOB | glob.FORCEUNIX
-
-    def denied(*paths: str) -> bool:
-        return any("" in patterns or glob.globmatch(path.lstrip("/"), patterns, flags=flags) for path in paths)
-
-    def with_parents(path: str) -> list[str]:
-        parts = path.strip("/").split("/")
-        return ["/".join(parts[: n + 1]) for n in range(len(parts))]
-
-    roots = [(f"filesystem.read[{i}]", g.source, g.to) for i, g in enumerate(remit.filesystem.read)]
-    if remit.filesystem.work_from:
-        roots.append(("filesystem.work.from", remit.filesystem.work_from, WORK))
-    for rule, source, to in roots:
-        if source not in kinds:
-            continue
-        if denied(*with_parents(to), *with_parents(source), *with_parents(os.path.realpath(source))):
-            raise Denied(
-                "filesystem.deny", f"{rule}: {source} is denied by filesystem.deny", hint="grant something else"
-            )
-        if kinds[source] == "file":
-            continue
-        real = os.path.realpath(source)
-        for above, folders, names in os.walk(real):
-            rest = os.path.relpath(above, real)
-            inside = to if rest == "." else posixpath.join(to, rest)
-            for name in [*folders, *names]:
-                path, here = f"{inside}/{name}", f"{above}/{name}"
-                if not denied(path, here):
-                    continue
-                if name in folders:
-                    folders.remove(name)
-                if not os.path.islink(here):
-                    yield path
-                    continue
-                target = os.path.realpath(here)
-                if target.startswith(real + "/") and os.path.exists(target):
-                    # A link can't be covered; what it leads to can.
-                    yield posixpath.join(to, os.path.relpath(target, real))
+    meant = os.path.join(os.path.realpath(directory), os.path.relpath(path, directory))
+    if os.path.realpath(path) != meant:
+        raise UsageError(
+            f"{rule}: {path} is a link, to {os.path.realpath(path)}", hint="name where it leads: --keep-to"
+        )

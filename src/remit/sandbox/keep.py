@@ -11,6 +11,7 @@ import errno
 import hashlib
 import os
 import stat
+import time
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -19,9 +20,18 @@ from remit.policy.decide import decide
 from remit.policy.model import Remit
 from remit.policy.view import View
 from remit.sandbox import staging
+from remit.sandbox.shorten import Budget, shorten
 
 _CHUNK = 1024 * 1024
 MAX_DEPTH = 128
+PATH_MAX = 4096
+"""In bytes; the kernel takes no longer path, so nobody could open what would be placed."""
+MAX_KEPT, MAX_KEPT_BYTES = 65_536, 4 * 1024 * 1024
+"""Files of one run that are kept, and their names as the receipt writes them."""
+_MAX_REFUSED, _MAX_REFUSED_BYTES = 1000, 256 * 1024
+"""What was not kept and is said one by one; how many more there were is said once."""
+PATIENCE_S = 60.0
+"""For looking through what the guest left. Copying is not counted: `limits.disk` and `MAX_KEPT` bound it."""
 _UNREADABLE = (errno.EACCES, errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO)
 """What a name answers that may not be read, or is something else than it was when it was looked at."""
 
@@ -50,50 +60,92 @@ class Taken(NamedTuple):
     error: str | None
 
 
-def keep(root: int, remit: Remit, view: View, destination: str) -> Taken:
-    """`root`: a descriptor of the work directory (or of the layer that holds its changes). A destination that can't be
-    written is an `error` in the result, beside what had been placed by then."""
+class _Refused:
+    """What is said to be not kept: as much of it as a receipt may hold."""
+
+    def __init__(self) -> None:
+        self._said: list[NotKept] = []
+        self._budget = Budget(_MAX_REFUSED, _MAX_REFUSED_BYTES)
+        self._more = 0
+
+    def say(self, path: str, rule: str, reason: str) -> None:
+        shown, why = shorten(path), shorten(reason)
+        if self._budget.take(shown, why):
+            self._said.append(NotKept(shown, rule, why))
+        else:
+            self._more += 1
+
+    def all(self) -> tuple[NotKept, ...]:
+        if not self._more:
+            return tuple(self._said)
+        return (*self._said, NotKept("...", "state.keep", f"{self._more} more were not kept: too many to be named"))
+
+
+def keep(root: int, remit: Remit, view: View, destination: str, placeholders: frozenset[int] = frozenset()) -> Taken:
+    """`root`: a descriptor of the work directory (or of the layer that holds its changes). `placeholders`: the inodes
+    of the empty files that the launcher made to mount inputs on; by name they can't be told, for the guest may move
+    their parents. A destination that can't be written is an `error` in the result, beside what had been placed by
+    then."""
     with contextlib.ExitStack() as stack:
         # Only where there is something to keep is the destination made.
-        return _keep(root, remit, view, destination, lambda: stack.enter_context(staging.directory(destination)))
+        make = lambda: stack.enter_context(staging.directory(destination))  # noqa: E731
+        return _keep(root, remit, view, destination, placeholders, make)
 
 
-def _keep(root: int, remit: Remit, view: View, destination: str, stage: Callable[[], str]) -> Taken:
+def _keep(
+    root: int, remit: Remit, view: View, destination: str, placeholders: frozenset[int], stage: Callable[[], str]
+) -> Taken:
     kept: list[Kept] = []
-    refused: list[NotKept] = []
+    refused = _Refused()
     staged: list[tuple[str, str]] = []
     budget = remit.limits.disk
-    # Where inputs are mounted there is an empty file or directory below, made by the launcher and not by the guest.
-    mountpoints = {grant.to.removeprefix(f"{view.work}/") for grant in remit.filesystem.read}
+    names = Budget(MAX_KEPT, MAX_KEPT_BYTES)
     place: str | None = None
-    for path, directory, name, found in walk(root):
-        if path in mountpoints or (stat.S_ISCHR(found.st_mode) and found.st_rdev == 0):
+    end = time.monotonic() + PATIENCE_S
+    late: str | None = None
+
+    def closed(path: str, reason: str) -> None:
+        # Below it something may have been asked for, so it is said of each.
+        refused.say(path, "state.keep", reason)
+
+    for path, directory, name, found in walk(root, closed):
+        if time.monotonic() > end:
+            late = f"looking for what to keep took longer than {PATIENCE_S:.0f} s: what was found by then is kept"
+            break
+        if found.st_ino in placeholders or (stat.S_ISCHR(found.st_mode) and found.st_rdev == 0):
             # The latter is how an overlay says that something below was deleted.
             continue
         kind = _kind(found.st_mode)
-        decision = decide(remit, KeepFile(path, kind, found.st_size), view)
         if kind == "directory":
-            if path.count("/") >= MAX_DEPTH:
-                refused.append(NotKept(path, "state.keep", f"{path} lies deeper than {MAX_DEPTH} directories"))
             continue
+        decision = decide(remit, KeepFile(path, kind, found.st_size), view)
         if not decision.allowed:
             # Only what a pattern names is worth a word: the rest was never asked for.
             if decide(remit, KeepFile(path, "file", 0), view).allowed:
-                refused.append(NotKept(path, decision.rule, decision.reason))
+                refused.say(path, decision.rule, decision.reason)
+            continue
+        if path.startswith(staging.PREFIX):
+            refused.say(path, "state.keep", f"{path}: such names are of Remit's own, which removes them later")
             continue
         if found.st_size > budget:
-            refused.append(NotKept(path, "limits.disk", f"{path} would exceed the disk limit in all"))
+            refused.say(path, "limits.disk", f"{path} would exceed the disk limit in all")
+            continue
+        if not names.take(path):
+            most = f"one run keeps {MAX_KEPT} files, and {MAX_KEPT_BYTES} bytes of names"
+            refused.say(path, "state.keep", f"{path}: {most}")
             continue
         if place is None:
             place = stage()
         temporary = os.path.join(place, str(len(staged)))
+        began = time.monotonic()
         try:
             size, digest = copy_file(directory, name, temporary, budget, bool(found.st_mode & 0o100))
         except OSError as error:
             if error.errno not in (*_UNREADABLE, errno.EFBIG):
                 raise
-            refused.append(NotKept(path, "state.keep", f"{path} can't be read: {error.strerror}"))
+            refused.say(path, "state.keep", f"{path} can't be read: {error.strerror}")
             continue
+        end += time.monotonic() - began
         budget -= size
         staged.append((temporary, path))
         kept.append(Kept(path, size, digest))
@@ -102,9 +154,9 @@ def _keep(root: int, remit: Remit, view: View, destination: str, stage: Callable
         try:
             _place(temporary, destination, path)
         except OSError as error:
-            return Taken(tuple(placed), tuple(refused), f"{path}: {error.strerror}")
+            return Taken(tuple(placed), refused.all(), f"{shorten(path)}: {error.strerror}")
         placed.append(done)
-    return Taken(tuple(placed), tuple(refused), None)
+    return Taken(tuple(placed), refused.all(), late)
 
 
 def _kind(mode: int) -> str:
@@ -115,32 +167,47 @@ def _kind(mode: int) -> str:
     return "symlink" if stat.S_ISLNK(mode) else "special file"
 
 
-def walk(root: int) -> Iterator[tuple[str, int, str, os.stat_result]]:
-    """Every entry with its relative path, its directory's descriptor and its own name. Depth first, sorted."""
+def walk(root: int, closed: Callable[[str, str], None]) -> Iterator[tuple[str, int, str, os.stat_result]]:
+    """Every entry with its relative path, its directory's descriptor and its own name. Depth first, sorted. `closed`
+    hears of the paths below which nothing is told, and why: those that an ordinary user's own guest has shut to its
+    user, and those that are longer or deeper than anybody needs."""
+    shut = f"can't be read: {os.strerror(errno.EACCES)}"
 
     def descend(directory: int, prefix: str, depth: int) -> Iterator[tuple[str, int, str, os.stat_result]]:
+        room = PATH_MAX - 1 - len(os.fsencode(prefix))
         for name in sorted(os.listdir(directory)):
+            path = f"{prefix}{name}"
+            if len(os.fsencode(name)) > room:
+                closed(path, f"{shorten(path)} is longer than a path may be")
+                continue
             try:
                 found = os.stat(name, dir_fd=directory, follow_symlinks=False)
-            except (FileNotFoundError, PermissionError):
-                # Gone since it was listed: another process still has this tree. Or a directory that can be listed and
-                # not searched: an ordinary user's own guest made it so.
+            except FileNotFoundError:
+                # Gone since it was listed: another process still has this tree.
                 continue
-            path = f"{prefix}{name}"
+            except PermissionError:
+                # Its directory can be listed and not searched.
+                closed(path, f"{shorten(path)} {shut}")
+                continue
             yield path, directory, name, found
-            if stat.S_ISDIR(found.st_mode) and depth < MAX_DEPTH:
-                flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-                try:
-                    below = os.open(name, flags, dir_fd=directory)
-                except OSError as error:
-                    if error.errno not in _UNREADABLE:
-                        raise
-                    # Its own entry was named; what is below it can't be.
-                    continue
-                try:
-                    yield from descend(below, f"{path}/", depth + 1)
-                finally:
-                    os.close(below)
+            if not stat.S_ISDIR(found.st_mode):
+                continue
+            if depth >= MAX_DEPTH:
+                closed(path, f"{shorten(path)} lies deeper than {MAX_DEPTH} directories")
+                continue
+            flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+            try:
+                below = os.open(name, flags, dir_fd=directory)
+            except OSError as error:
+                if error.errno not in _UNREADABLE:
+                    raise
+                if error.errno == errno.EACCES:
+                    closed(path, f"{shorten(path)} {shut}")
+                continue
+            try:
+                yield from descend(below, f"{path}/", depth + 1)
+            finally:
+                os.close(below)
 
     yield from descend(root, "", 0)
 

@@ -27,7 +27,7 @@ def take(root: int, store: str, most: int) -> None:
         staged = f"{place}/prefix"
         os.makedirs(f"{staged}/tree", mode=0o755)
         files: dict[str, list[object]] = {}
-        for path, directory, name, found in walk(root):
+        for path, directory, name, found in walk(root, _closed):
             target = f"{staged}/tree/{path}"
             if stat.S_ISDIR(found.st_mode):
                 os.mkdir(target, 0o755)
@@ -44,9 +44,16 @@ def take(root: int, store: str, most: int) -> None:
                 files[path] = ["file", digest, stamp.st_size, stamp.st_ctime_ns, stamp.st_ino]
             else:
                 raise HostError("prefix", f"{path!r} is no file, directory or link", hint="the install command made it")
+        for path, entry in files.items():
+            if entry[0] == "link":
+                _refuse_detour(f"{staged}/tree", path, str(entry[1]))
         text = json.dumps({"files": files, "digest": _digest(files)})
         replace(f"{staged}/{_MANIFEST}", text)
         os.rename(staged, store)
+
+
+def _closed(path: str, reason: str) -> None:
+    raise HostError("prefix", f"the prefix would lack a part of it: {reason}", hint="the install command made it so")
 
 
 def _inside(path: str, link: str) -> str:
@@ -55,6 +62,41 @@ def _inside(path: str, link: str) -> str:
     if not posixpath.normpath(whole).startswith(f"{PREFIX}/"):
         raise HostError("prefix", f"{path!r} is a link to {link!r}, out of the prefix", hint="install without it")
     return link
+
+
+def _refuse_detour(tree: str, path: str, link: str) -> None:
+    """`_inside` looks at words. They say where a link leads only if no other link lies on its way: `a/l/..` is not `a`
+    if `l` is one."""
+    out = HostError("prefix", f"{path!r} is a link to {link!r}, out of the prefix", hint="install without it")
+    whole = f"{posixpath.dirname(path)}/{link}"
+    if link.startswith("/"):
+        if not link.startswith(f"{PREFIX}/"):
+            raise out
+        whole = link.removeprefix(f"{PREFIX}/")
+    at: list[str] = []
+    *above, _ = (part for part in whole.split("/") if part not in ("", "."))
+    for part in above:
+        if part != "..":
+            at.append(part)
+        elif at:
+            at.pop()
+        else:
+            # Up out of the prefix, if only to come back.
+            raise out
+        if at and os.path.islink(f"{tree}/{'/'.join(at)}"):
+            raise HostError(
+                "prefix",
+                f"{path!r} is a link to {link!r}, which leads through another link",
+                hint="install without it, or have it name where it leads",
+            )
+
+
+def _is_directory(path: str) -> bool:
+    """A real one: a link would be followed on the host, where it may lead elsewhere than inside."""
+    try:
+        return stat.S_ISDIR(os.lstat(path).st_mode)
+    except OSError:
+        return False
 
 
 def _digest(files: dict[str, list[object]]) -> str:
@@ -88,10 +130,12 @@ def find(store: str) -> Prefix | None:
 
 def _prefix(tree: str, digest: str) -> Prefix:
     bins = f"{tree}/bin"
-    programs = tuple(sorted(os.listdir(bins))) if os.path.isdir(bins) else ()
+    programs = tuple(sorted(os.listdir(bins))) if _is_directory(bins) else ()
     lib = f"{tree}/lib"
-    versions = sorted(os.listdir(lib)) if os.path.isdir(lib) else []
-    python = tuple(
-        f"{PREFIX}/lib/{name}/site-packages" for name in versions if os.path.isdir(f"{lib}/{name}/site-packages")
+    versions = (
+        [name for name in sorted(os.listdir(lib)) if _is_directory(f"{lib}/{name}")] if _is_directory(lib) else []
     )
-    return Prefix(tree, programs, python, os.path.isdir(f"{lib}/node_modules"), digest)
+    python = tuple(
+        f"{PREFIX}/lib/{name}/site-packages" for name in versions if _is_directory(f"{lib}/{name}/site-packages")
+    )
+    return Prefix(tree, programs, python, "node_modules" in versions, digest)

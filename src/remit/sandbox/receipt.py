@@ -57,6 +57,7 @@ def receipt(effective: Effective, compiled: Compiled, template: Template, outcom
         "kept": [{"path": k.path, "size": k.size, "sha256": k.sha256} for k in outcome.kept],
         "not_kept": [{"path": n.path, "rule": n.rule, "reason": n.reason} for n in outcome.not_kept],
         "keep_error": outcome.keep_error,
+        "output_error": outcome.output_error,
         "teardown": {
             "ms": round(removed.get("teardown_us", 0) / 1000, 3),
             "nothing_remains": clean,

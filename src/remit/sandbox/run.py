@@ -6,7 +6,7 @@ import signal
 import time
 from collections.abc import Callable
 
-from remit.errors import SetupError
+from remit.errors import Lost, SetupError
 from remit.plan.compile import Compiled
 from remit.policy.model import Effective
 from remit.sandbox import launcher
@@ -82,7 +82,7 @@ def _terminal(compiled: Compiled) -> Callable[[], None]:
     return lambda: termios.tcsetattr(0, termios.TCSADRAIN, before)
 
 
-def _lost(code: int) -> SetupError:
+def _lost(code: int) -> Lost:
     """The launcher is gone and has not said that all is over. What ran inside died with it."""
     if code > 128:
         killer = signal.strsignal(code - 128) or f"signal {code - 128}"
@@ -91,7 +91,7 @@ def _lost(code: int) -> SetupError:
     else:
         message = f"the launcher ended with status {code} before the sandbox was over; everything in it died too"
         hint = "what it said is above"
-    return SetupError("launcher", message, hint=hint)
+    return Lost("launcher", message, hint=hint)
 
 
 def keeping(effective: Effective, compiled: Compiled, destination: str) -> Take:
@@ -101,7 +101,7 @@ def keeping(effective: Effective, compiled: Compiled, destination: str) -> Take:
         from remit.sandbox import staging
         from remit.sandbox.keep import keep
 
-        taken = keep(root, effective.remit, compiled.view, destination)
+        taken = keep(root, effective.remit, compiled.view, destination, outcome.placeholders)
         outcome.kept, outcome.not_kept, outcome.keep_error = taken
         staging.sweep(destination)
 

@@ -3,6 +3,7 @@ results are handed over. Words come from two threads where there is a broker; on
 
 from __future__ import annotations
 
+import hashlib
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -13,14 +14,15 @@ from remit.errors import EXIT_SETUP, SetupError
 from remit.plan.compile import Compiled
 from remit.policy.model import Effective
 from remit.sandbox import launcher
+from remit.sandbox.shorten import Budget, shorten
 
 if TYPE_CHECKING:
     from remit.sandbox.attempts import Attempt
     from remit.sandbox.keep import Kept, NotKept
 
 _MAX_SUBJECTS = 10_000
-_MAX_REFUSALS = 1000
-"""Refusals in one receipt; how many more there were is said."""
+_MAX_REFUSALS, _MAX_REFUSAL_BYTES = 1000, 1024 * 1024
+"""Refusals in one receipt, and the bytes of their text; how many more there were is said."""
 
 
 class Outcome:
@@ -34,11 +36,14 @@ class Outcome:
         self.mechanisms: list[tuple[str, str, str]] = []
         self.refusals: list[dict[str, Any]] = []
         self.refusals_in_all = 0
+        self.refusals_room = Budget(_MAX_REFUSALS, _MAX_REFUSAL_BYTES)
         self.attempts = 0
         self.kept: tuple[Kept, ...] = ()
         self.not_kept: tuple[NotKept, ...] = ()
         self.keep_error: str | None = None
+        self.output_error: str | None = None
         self.removed: Mapping[str, Any] = {}
+        self.placeholders: frozenset[int] = frozenset()
         self.started_at = time.time()
         self.ended_at = 0.0
 
@@ -84,7 +89,7 @@ class Serving:
         self._take, self._listener, self._outcome = take, listener, outcome
         self._open_network = open_network
         self._broker: Broker | None = None
-        self._seen: set[str] = set()
+        self._seen: set[bytes] = set()
         # The broker speaks from a thread of its own.
         self._lock: AbstractContextManager[Any] = nullcontext()
 
@@ -117,12 +122,15 @@ class Serving:
             failure = failure or event
         elif kind == "started":
             outcome.mechanisms = [tuple(m) for m in event["mechanisms"]]
+            outcome.placeholders = frozenset(event["placeholders"])
         elif kind == "ended":
             outcome.exit, outcome.reason = event["exit"], event["reason"]
             outcome.signal = event["signal"]
             outcome.usage = event["usage"]
             if running.received:
                 _hand_over(running, self._take, outcome)
+        elif kind == "output_lost":
+            outcome.output_error = os.strerror(event["errno"])
         elif kind == "removed":
             outcome.removed = {k: v for k, v in event.items() if k != "event"}
         self._listener.event(event)
@@ -152,10 +160,12 @@ class Serving:
 
         with self._lock:
             self._outcome.attempts += 1
-            self._listener.event(event)
+            # Names and paths are the guest's own words here, too.
+            said = {k: shorten(v) if isinstance(v, str) else v for k, v in event.items()}
+            self._listener.event(said)
             refused = of_broker(event)
             if refused is not None:
-                self._refused(refused, event)
+                self._refused(refused, said)
 
     def _note(self, attempt: Attempt) -> None:
         with self._lock:
@@ -166,16 +176,19 @@ class Serving:
                 self._refused(attempt, said)
 
     def _refused(self, attempt: Attempt, said: Mapping[str, Any]) -> None:
-        if attempt.subject() in self._seen:
+        # Not the words themselves: there may be many, and they are as long as the guest makes them.
+        subject = hashlib.blake2b(attempt.subject().encode("utf-8", "surrogatepass"), digest_size=16).digest()
+        if subject in self._seen:
             return
         outcome = self._outcome
         outcome.refusals_in_all += 1
         if len(self._seen) >= _MAX_SUBJECTS:
             # A program that refuses to repeat itself fills memory and terminals; it is counted and no more.
             return
-        self._seen.add(attempt.subject())
-        if len(outcome.refusals) < _MAX_REFUSALS:
-            outcome.refusals.append({k: v for k, v in said.items() if k not in ("event", "predicted", "times")})
+        self._seen.add(subject)
+        entry = {k: v for k, v in said.items() if k not in ("event", "predicted", "times")}
+        if outcome.refusals_room.take(*(value for value in entry.values() if isinstance(value, str))):
+            outcome.refusals.append(entry)
         self._listener.refusal(attempt)
 
 

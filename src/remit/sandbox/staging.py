@@ -10,7 +10,8 @@ import tempfile
 import time
 from collections.abc import Iterator
 
-_PREFIX = ".remit-"
+PREFIX = ".remit-staging-"
+"""Nothing that is kept may be called so at the top: `sweep` would take it for what a killed run left."""
 _OLD_S = 60
 """A younger directory may have been made just now, and not be locked yet."""
 
@@ -21,7 +22,7 @@ def directory(parent: str) -> Iterator[str]:
     import shutil
 
     os.makedirs(parent, exist_ok=True)
-    path = tempfile.mkdtemp(prefix=_PREFIX, dir=parent)
+    path = tempfile.mkdtemp(prefix=PREFIX, dir=parent)
     lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         with contextlib.suppress(OSError):
@@ -41,7 +42,7 @@ def sweep(parent: str, now: float | None = None) -> int:
     limit = (time.time() if now is None else now) - _OLD_S
     with contextlib.suppress(OSError), os.scandir(parent) as entries:
         for entry in entries:
-            if not entry.name.startswith(_PREFIX) or not entry.is_dir(follow_symlinks=False):
+            if not entry.name.startswith(PREFIX) or not entry.is_dir(follow_symlinks=False):
                 continue
             found = entry.stat(follow_symlinks=False)
             if found.st_uid == os.geteuid() and found.st_mtime < limit and not _in_use(entry.path):

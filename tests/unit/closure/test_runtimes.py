@@ -177,3 +177,17 @@ def test_rustup_is_not_started_inside_but_what_it_chooses(build: Builder) -> Non
     assert os.path.realpath(made.programs["rustc"]) == chosen
     assert role(made, str(rustup)) is None
     assert tree_of(made, str(Path(chosen).parent.parent / "lib/rustlib"))
+
+
+def test_a_script_before_ldconfig_brings_no_shell(build: Builder, tmp_path: Path) -> None:
+    """As Ubuntu has it. Twin: a script of another name comes with its shell."""
+    program = tmp_path / "ldconfig"
+    shutil.copy2("/bin/true", tmp_path / "ldconfig.real")
+    program.write_text('#!/bin/sh\nexec "$0.real" "$@"\n')
+    program.chmod(0o755)
+    other = tmp_path / "other"
+    shutil.copy2(program, other)
+    made = build(str(program))
+    assert leads_to(made, str(program)) == f"{program}.real"
+    assert leads_to(made, "/bin/sh") is None
+    assert leads_to(build(str(other)), "/bin/sh")

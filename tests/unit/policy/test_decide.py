@@ -14,7 +14,7 @@ from remit.policy.actions import (
     Task,
     UseCredential,
 )
-from remit.policy.decide import decide
+from remit.policy.decide import _GUARDED, decide
 from remit.policy.model import CredentialGrant, Limits, NetworkRule, Process, Remit, State, ToolRule, Tools
 from remit.policy.view import Place, View
 
@@ -209,3 +209,16 @@ def test_the_later_of_two_places_at_one_path_decides_and_a_hidden_one_before_bot
     assert View((under,)).place("/ab") is None
     assert View((Place("/", True, True, "all"),)).place("/x/y") is not None
     assert View((Place("/a", True, True, "file", tree=False),)).place("/a/b") is None
+
+
+@pytest.mark.parametrize("name", sorted(_GUARDED))
+def test_what_the_host_obeys_by_name_is_kept_only_by_that_name(name):
+    view = View((), "/workspace")
+    for path in (name, f"sub/{name}", f"{name}/config"):
+        action = KeepFile(path, "file", 1)
+        held = decide(Remit("a", state=State(("**",))), action, view)
+        assert (held.verdict, held.rule) == ("deny", "state.keep")
+        assert _GUARDED[name] in held.reason
+        named = Remit("a", state=State((f"**/{name}", f"**/{name}/**")))
+        assert decide(named, action, view).allowed
+    assert decide(Remit("a", state=State(("**",))), KeepFile(f"{name}.txt", "file", 1), view).allowed

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from remit.errors import HostError, UsageError
 from remit.plan.template import Template
-from remit.sandbox.closure import cache
+from remit.sandbox.closure import cache, trust
 from remit.sandbox.closure.which import is_program, which
 
 _MANAGERS = ("PYENV_", "RBENV_", "NODENV_", "GOENV_", "JENV_", "ASDF_")
@@ -60,6 +60,8 @@ def build(
         {variable: value for variable, value in env.items() if variable.startswith(_MANAGERS)},
         # So that two projects with two choices don't take turns at one file.
         cwd if any("/shims/" in at for at in found.values()) else None,
+        # What lies in a project is held to it.
+        sorted(filter(None, (trust.project_around(at, cwd) for at in found.values()))),
     )
     hit = cache.load(str(cache_dir), name, cwd) if keeps else None
     if hit is not None and not verify:

@@ -17,7 +17,7 @@ from typing import Any
 from remit.plan.template import Stamp, Template, TemplateFile, TemplateLink, TemplateTree
 from remit.sandbox.closure.evidence import Evidence, TreeStamp, stamp
 
-_VERSION = 6
+_VERSION = 8
 
 
 def key(*facts: object) -> str:
@@ -28,14 +28,21 @@ def usable(directory: str) -> bool:
     """Makes the directory if need be; it must be the caller's and is then nobody else's to read or write."""
     try:
         os.makedirs(directory, mode=0o700, exist_ok=True)
-        found = os.stat(directory)
-        if found.st_uid != os.geteuid() or not stat.S_ISDIR(found.st_mode) or found.st_mode & 0o022:
+        # One descriptor for the look and the change: a link there, or put there meanwhile, leads to another's.
+        fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        found = os.fstat(fd)
+        if found.st_uid != os.geteuid() or found.st_mode & 0o022:
             # Where others could write, they may have; taking that right from them now would not undo it.
             return False
         if found.st_mode & 0o077:
-            os.chmod(directory, 0o700)
+            os.fchmod(fd, 0o700)
     except OSError:
         return False
+    finally:
+        os.close(fd)
     return True
 
 

@@ -14,6 +14,7 @@ from remit.sandbox.closure import data, elf, hashing, links, needs
 from remit.sandbox.closure.links import parents
 from remit.sandbox.closure.loader import Asker
 from remit.sandbox.closure.trees import Scan
+from remit.sandbox.closure.trust import project_around
 from remit.sandbox.closure.walk import follow
 
 _MERGED = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
@@ -30,9 +31,11 @@ class Tree(NamedTuple):
 
 
 class Collector:
-    """Grows by `add`, `needs`, `tree`, `data` and `link`; `finish` hashes everything. `scan` reads a tree."""
+    """Grows by `add`, `needs`, `tree`, `data` and `link`; `finish` hashes everything. `scan` reads a tree. `cwd`: what
+    is around it is the project."""
 
-    def __init__(self, scan: Callable[[str, bool], Scan], progress: Callable[[str], None]) -> None:
+    def __init__(self, scan: Callable[[str, bool], Scan], progress: Callable[[str], None], cwd: str) -> None:
+        self._cwd = cwd
         self.roles: dict[str, str] = {}
         self.links: dict[str, str] = {}
         self.made: dict[str, str] = {}
@@ -85,12 +88,23 @@ class Collector:
                 f"{real} is loaded by {found.loader}, which this host lacks",
                 hint="it was built for another system: install that one's C library, or leave the program out",
             )
+        if not self._is_loader(found.loader, found):
+            raise HostError(
+                "closure",
+                f"{real} is loaded by {found.loader}, which is no loader of this host's",
+                hint="a damaged program, or a hostile one: leave it out",
+            )
         self.add(found.loader, "loader")
         by_name = () if asker.musl_path else needs.BY_NAME
         if asker.musl_path:
             self.data(asker.musl_path)
         for library in needs.libraries(asker, real, loaded, strict=True, extra=by_name):
             self._library(library)
+
+    def _is_loader(self, path: str, of: elf.Elf) -> bool:
+        found = elf.read(path)
+        fits = found is not None and found.loader is None and found.machine == of.machine
+        return fits and project_around(path, self._cwd) is None
 
     def _library(self, path: str) -> None:
         self.add(path, "library")
@@ -103,7 +117,12 @@ class Collector:
     def tree(self, path: str, *, executable: bool, of: str | None = None, follow: tuple[str, ...] = ()) -> None:
         """A whole directory, if the host has it."""
         if os.path.isdir(path) and os.listdir(path):
+            self._contain(path)
             real = self._follow(path)
+            home = os.path.realpath(os.path.expanduser("~"))
+            if f"{home}/".startswith(f"{real.rstrip('/')}/"):
+                message = f"{real} would be shown as a directory of a program's, and the home directory lies in it"
+                raise HostError("closure", message, hint="move the program into a directory of its own")
             self.trees.setdefault(real, Tree(executable, of, follow))
 
     def data(self, path: str) -> None:
@@ -113,7 +132,18 @@ class Collector:
         if os.path.isdir(path):
             self.tree(path, executable=False)
         elif os.path.isfile(path):
+            self._contain(path)
             self.add(path, "data")
+
+    def _contain(self, path: str) -> None:
+        """What a project holds stays in the project: its links are its authors', and an earlier run's."""
+        project = project_around(path, self._cwd)
+        if project is not None and not f"{os.path.realpath(path)}/".startswith(f"{project}/"):
+            raise HostError(
+                "closure",
+                f"{path} is a link of the project's to {os.path.realpath(path)}, out of the project",
+                hint="if it is meant, make it part of the project, or name it in filesystem.read",
+            )
 
     def finish(self) -> tuple[tuple[TemplateFile, ...], tuple[TemplateTree, ...], tuple[TemplateLink, ...]]:
         """Reads and hashes everything. Links are kept where they lead to something that is present."""
@@ -155,7 +185,8 @@ class Collector:
             return
         if found.loader:
             by, loaded = None, {}
-            if os.path.isfile(found.loader):
+            # Any file of a package may name any file of the host as its loader.
+            if os.path.isfile(found.loader) and self._is_loader(found.loader, found):
                 self.add(found.loader, "loader")
         for library in needs.libraries(Asker.of(found, by), path, dict(loaded), strict=False):
             self._library(library)

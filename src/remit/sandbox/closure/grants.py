@@ -59,6 +59,7 @@ class Grants:
         at = shims.resolve(path, self.search.cwd, self.search.env)
         if at is not None:
             self.chosen_by(path)
+            trust.refuse_chosen(at, path, self.search.cwd)
         started = at or path
         runtime = recognise(started)
         if runtime is not None:

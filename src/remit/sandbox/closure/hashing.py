@@ -26,6 +26,28 @@ _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTT
 """The path is resolved already, so a link there now was put there since. Opening a FIFO must not wait for a writer."""
 
 
+MOST = 64 << 30
+"""Bytes read for the closure, in one process; the largest of runtimes, with all of CUDA beside it, has less than a
+third. Sizes are taken at their word before anything is read: a sparse file of an exabyte costs its writer nothing."""
+
+
+class _Reading:
+    """How much this process, which finds one closure or two, may still read."""
+
+    left = MOST
+
+
+def _take(path: str, size: int) -> None:
+    if size > _Reading.left:
+        raise HostError(
+            "closure",
+            f"{path} has {size} bytes: with it, what these programs bring in is more than {MOST >> 30} GiB",
+            hint="files of such a size are no part of a runtime: move it away, or grant it with filesystem.read, which "
+            "hashes nothing",
+        )
+    _Reading.left -= size
+
+
 class Content(NamedTuple):
     """`head`: the first bytes, enough to tell ELF from a script. `mode`: as `st_mode`."""
 
@@ -58,6 +80,7 @@ def read(path: str, *, trusted: bool) -> Content:
             raise not_regular(path)
         if trusted:
             refuse_writable(path, before)
+        _take(path, before.st_size)
         if 0 <= time.time_ns() - before.st_ctime_ns < _TICK_NS:
             time.sleep(_TICK_NS / 1e9)
         digest = hashlib.sha256()

@@ -11,6 +11,7 @@ import subprocess
 from collections.abc import Iterator, Mapping
 
 from remit.errors import HostError
+from remit.sandbox.closure.ask import ask
 
 _EXEC = re.compile(
     r"""^\s*exec\s+["']?(?P<manager>[^"'\s]*?(?:pyenv|rbenv|nodenv|goenv|jenv|asdf))["']?\s+exec\b""", re.M
@@ -34,9 +35,7 @@ def resolve(path: str, cwd: str, env: Mapping[str, str]) -> str | None:
     roots = {m["name"]: m["value"] for m in _ROOT.finditer(text)}
     command = [found["manager"], "which", posixpath.basename(path)]
     try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, check=True, timeout=30, cwd=cwd, env={**env, **roots}
-        )
+        done = ask(command, env={**env, **roots}, cwd=cwd)
         answer = done.stdout.strip()
     except (OSError, subprocess.SubprocessError, UnicodeDecodeError) as error:
         said = str(getattr(error, "stderr", None) or error).strip()

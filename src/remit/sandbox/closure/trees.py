@@ -8,9 +8,13 @@ import posixpath
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from remit.errors import HostError
 from remit.sandbox.closure import elf, hashing
 from remit.sandbox.closure.elf import Elf
 from remit.sandbox.closure.trust import refuse_writable
+
+MOST = 32 << 30
+"""Bytes of one tree, by its files' sizes: see `hashing.MOST`."""
 
 
 class Scan(NamedTuple):
@@ -31,6 +35,7 @@ def scan(root: str, *, executable: bool) -> Scan:
     if executable:
         refuse_writable(root, os.stat(root))
     start = len(root.rstrip("/")) + 1
+    size = 0
     for entry in _entries(root):
         path = entry.path
         if entry.is_symlink():
@@ -46,6 +51,15 @@ def scan(root: str, *, executable: bool) -> Scan:
             # Not even opened: opening a device can do something.
             raise hashing.not_regular(path)
         else:
+            # Before it is read.
+            size += entry.stat(follow_symlinks=False).st_size
+            if size > MOST:
+                raise HostError(
+                    "closure",
+                    f"{root} holds more than {MOST >> 30} GiB, {path} with the rest of it",
+                    hint="files of such a size are no part of a runtime: move them out of it, or grant them with "
+                    "filesystem.read, which hashes nothing",
+                )
             try:
                 content = hashing.read(path, trusted=executable)
             except PermissionError:

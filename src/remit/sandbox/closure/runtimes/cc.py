@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from remit.errors import HostError
 from remit.sandbox.closure import elf, shims
+from remit.sandbox.closure.ask import ask
 
 if TYPE_CHECKING:
     from remit.sandbox.closure.grants import Grants
@@ -79,13 +80,10 @@ def _headers(said: str) -> Iterator[str]:
 
 
 def _ask(grants: Grants, path: str, *question: str, check: bool = True) -> subprocess.CompletedProcess[str]:
-    leave = ("LD_", "GCC_", "COMPILER_PATH", "LIBRARY_PATH", "CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH")
-    env = {name: value for name, value in grants.search.env.items() if not name.startswith(leave)}
-    env.update(PATH=grants.search.path, LC_ALL="C")
+    leave = ("GCC_", "COMPILER_PATH", "LIBRARY_PATH", "CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH")
+    env = {**grants.search.env, "PATH": grants.search.path, "LC_ALL": "C"}
     try:
-        return subprocess.run(
-            [path, *question], capture_output=True, text=True, check=check, timeout=30, env=env, cwd="/"
-        )
+        return ask([path, *question], env=env, leave=leave, check=check)
     except (OSError, subprocess.SubprocessError, UnicodeDecodeError) as error:
         raise HostError(
             "closure", f"{path} does not say what it compiles with: {error}", hint=f"does `{path} -v` work here?"

@@ -3,6 +3,7 @@ in /etc with links to it."""
 
 from __future__ import annotations
 
+import os
 import posixpath
 import re
 from typing import TYPE_CHECKING
@@ -11,6 +12,8 @@ if TYPE_CHECKING:
     from remit.sandbox.closure.grants import Grants
 
 _HOME = re.compile(r"(?P<home>/.+?)(/jre)?/bin/(java|javac|jar|jshell|javadoc|jlink|jcmd|keytool)")
+_OF_A_HOME = ("release", "lib/modules", "lib/rt.jar", "jre/lib/rt.jar")
+"""Files of every JDK or JRE. A wrapper called `java` in ~/bin must not bring in the whole home directory."""
 _OUTSIDE = (
     "/etc/java",
     "/etc/ssl/certs/java",
@@ -22,7 +25,8 @@ _OUTSIDE = (
 
 
 def knows(path: str, real: str) -> bool:
-    return _HOME.fullmatch(real) is not None
+    found = _HOME.fullmatch(real)
+    return found is not None and any(os.path.isfile(f"{found['home']}/{name}") for name in _OF_A_HOME)
 
 
 def asks(path: str) -> bool:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from remit.errors import HostError
 from remit.sandbox.closure import shims
+from remit.sandbox.closure.ask import ask
 
 if TYPE_CHECKING:
     from remit.sandbox.closure.grants import Grants
@@ -40,11 +41,8 @@ def add(grants: Grants, path: str) -> str:
 
 def _ask(grants: Grants, path: str) -> str:
     command = [path, "-p", "process.execPath"]
-    env = {name: value for name, value in grants.search.env.items() if not name.startswith(("NODE_", "LD_"))}
     try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, check=True, timeout=30, env=env, cwd=grants.search.cwd
-        )
+        done = ask(command, env=grants.search.env, leave=("NODE_",), cwd=grants.search.cwd)
     except (OSError, subprocess.SubprocessError, UnicodeDecodeError) as error:
         said = str(getattr(error, "stderr", None) or error).strip()
         raise HostError(

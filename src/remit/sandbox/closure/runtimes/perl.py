@@ -9,6 +9,7 @@ import subprocess
 from typing import TYPE_CHECKING
 
 from remit.errors import HostError
+from remit.sandbox.closure.ask import ask
 
 if TYPE_CHECKING:
     from remit.sandbox.closure.grants import Grants
@@ -27,10 +28,9 @@ def asks(path: str) -> bool:
 
 def add(grants: Grants, path: str) -> str:
     real = grants.plain(path)
-    env = {name: value for name, value in grants.search.env.items() if not name.startswith(("PERL", "LD_"))}
     command = [path, "-f", "-e", 'print join "\\0", @INC']
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30, env=env, cwd="/")
+        done = ask(command, env=grants.search.env, leave=("PERL",))
     except (OSError, subprocess.SubprocessError, UnicodeDecodeError) as error:
         raise HostError(
             "closure", f"{path} does not say where its modules are: {error}", hint=f"does `{path} -v` work here?"

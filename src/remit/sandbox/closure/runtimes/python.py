@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from remit.errors import HostError
 from remit.sandbox.closure import shims
+from remit.sandbox.closure.ask import ask
 
 if TYPE_CHECKING:
     from remit.sandbox.closure.grants import Grants
@@ -24,7 +25,7 @@ _NAMES = re.compile(r"(python|pypy)[0-9.]*t?")
 
 _QUESTION = """
 import json, os, site, sys, sysconfig as s
-near = os.path.dirname(sys.executable)
+near = os.path.dirname(sys.argv[1] or sys.executable)
 homes = [d for d in (near, os.path.dirname(near)) if os.path.isfile(os.path.join(d, "pyvenv.cfg"))]
 base = getattr(sys, "base_prefix", sys.prefix)
 packages = [s.get_path("purelib"), s.get_path("platlib")] + site.getsitepackages([base])
@@ -33,13 +34,12 @@ if homes:
     scheme = "venv" if "venv" in s.get_scheme_names() else "posix_prefix"
     at = dict.fromkeys(("base", "platbase"), os.path.dirname(near))
     own = [s.get_path(k, scheme, at) for k in ("purelib", "platlib")]
-print(json.dumps({"executable": sys.executable, "base": base, "path": sys.path, "packages": packages, "own": own,
-    "library": [s.get_path("stdlib"), s.get_path("platstdlib")], "config": [d + "/pyvenv.cfg" for d in homes[:1]]}))
+print(json.dumps({"executable": sys.argv[1] or sys.executable, "base": base, "path": sys.path, "packages": packages,
+    "own": own, "library": [s.get_path("stdlib"), s.get_path("platstdlib")],
+    "config": [d + "/pyvenv.cfg" for d in homes[:1]]}))
 """
-"""The virtual environment is found here, as site.py would: with -S it is not."""
-
-_OPTIONS = (["-I", "-S"], ["-E", "-s", "-S"])
-"""The second for Python 2, which knows no -I."""
+"""The virtual environment is found here, as site.py would: with -S it is not. The argument: the path by which it is
+started, if that is not what runs."""
 
 _SYSTEM = re.compile(r"^include-system-site-packages\s*=\s*true\s*$", re.I | re.M)
 
@@ -88,28 +88,23 @@ def _packages(said: dict[str, Any]) -> list[str]:
 
 def _ask(grants: Grants, path: str) -> dict[str, Any]:
     search = grants.search
-    env = {name: value for name, value in search.env.items() if not name.startswith(("PYTHON", "LD_"))}
-    env["PATH"] = search.path
+    script = shims.is_script(path)
+    # A program is asked under its own name. By the path of a virtual environment it would take its standard library
+    # from where that environment's pyvenv.cfg says, and that is a file of the project.
+    asked, started = (path, "") if script else (os.path.realpath(path), path)
     why = ""
-    for options in _OPTIONS:
+    for options, cwd in ((["-I", "-S"], search.cwd if script else "/"), (["-E", "-s", "-S"], "/")):
+        command = [asked, *options, "-c", _QUESTION, started]
         try:
-            done = subprocess.run(
-                [path, *options, "-c", _QUESTION],
-                capture_output=True,
-                stdin=subprocess.DEVNULL,
-                text=True,
-                check=True,
-                timeout=30,
-                env=env,
-                cwd=search.cwd,
-            )
+            # The second is for Python 2, which knows no -I: there the current directory comes first.
+            done = ask(command, env={**search.env, "PATH": search.path}, leave=("PYTHON", "__PYVENV"), cwd=cwd)
             said: dict[str, Any] = json.loads(done.stdout)
             if os.path.isabs(said["executable"] or ""):
                 return said
             why = "it does not know its own path"
         except (OSError, subprocess.SubprocessError, ValueError) as error:
             why = why or str(getattr(error, "stderr", None) or error).strip()
-    kind = "a script" if shims.is_script(path) else "an interpreter"
+    kind = "a script" if script else "an interpreter"
     raise HostError(
         "closure",
         f"{path}, {kind}, does not say where its library is: {why}",

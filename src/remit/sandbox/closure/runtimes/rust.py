@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from remit.errors import HostError
+from remit.sandbox.closure.ask import ask
 
 if TYPE_CHECKING:
     from remit.sandbox.closure.grants import Grants, Search
@@ -50,19 +51,10 @@ def _root(real: str) -> str:
 def _ask(grants: Grants, path: str) -> str:
     rustup = posixpath.join(posixpath.dirname(os.path.realpath(path)), "rustup")
     name = posixpath.basename(path)
-    env = {key: value for key, value in grants.search.env.items() if not key.startswith("LD_")}
     # Only say what is there: a missing toolchain is not fetched along the way.
-    env.update(PATH=grants.search.path, RUSTUP_AUTO_INSTALL="0")
+    env = {**grants.search.env, "PATH": grants.search.path, "RUSTUP_AUTO_INSTALL": "0"}
     try:
-        done = subprocess.run(
-            [rustup, "which", name],
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=30,
-            env=env,
-            cwd=grants.search.cwd,
-        )
+        done = ask([rustup, "which", name], env=env, cwd=grants.search.cwd)
         answer = done.stdout.strip()
     except (OSError, subprocess.SubprocessError, UnicodeDecodeError) as error:
         answer = str(getattr(error, "stderr", None) or error).strip()
