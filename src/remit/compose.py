@@ -315,14 +315,17 @@ def broker(prepared: Prepared) -> OpenNetwork | None:
         return None
 
     def open_network(sockets: Sequence[int], tell: Callable[[Mapping[str, Any]], None]) -> Broker:
-        from remit.egress.carry import carry
         from remit.egress.driver import Broker as Driver
         from remit.egress.driver import Interception
+        from remit.egress.relay import Relay
+        from remit.sandbox import launcher
         from remit.sandbox.trust import roots
 
         interception = Interception(prepared.authority, roots()) if prepared.authority is not None else None
         view = prepared.compiled.view
-        return Driver(prepared.effective.remit, view, network.ports, sockets, tell, carry, interception)
+        relay = Relay(launcher.find())
+        remit = prepared.effective.remit
+        return Driver(remit, view, network.ports, sockets, tell, relay.carry, interception, relay.stop)
 
     return open_network
 

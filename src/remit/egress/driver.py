@@ -29,6 +29,7 @@ from remit.policy.view import View
 Tell = Callable[[Mapping[str, Any]], None]
 """Hears of everything that was asked for, as data, from the broker's own thread."""
 Carry = Callable[[socket.socket, socket.socket], Coroutine[Any, Any, tuple[int, int]]]
+"""How many bytes went up and down. Both sockets are its own; the end of its task is theirs."""
 
 _MOST = 1024
 """Connections at once."""
@@ -56,7 +57,8 @@ class Interception(NamedTuple):
 
 class Broker:
     """`sockets`: descriptors in the order of the plan: DNS by datagram and by stream, then one for each of `ports`.
-    `interception`: without it, TLS to a host with rules for methods or paths is refused."""
+    `interception`: without it, TLS to a host with rules for methods or paths is refused. `carry`: for bytes
+    that nobody reads; `release` ends what that needed, in the broker's own thread."""
 
     def __init__(
         self,
@@ -67,9 +69,10 @@ class Broker:
         tell: Tell,
         carry: Carry,
         interception: Interception | None = None,
+        release: Callable[[], None] = lambda: None,
     ) -> None:
         self.remit, self.view, self.tell, self.carry = remit, view, tell, carry
-        self.interception = interception
+        self.interception, self._release = interception, release
         self.names = Names()
         opened = [socket.socket(fileno=fd) for fd in sockets]
         self._datagrams, self._streams, *self._listeners = opened
@@ -101,6 +104,7 @@ class Broker:
         for task in rest:
             task.cancel()
         self._loop.run_until_complete(asyncio.gather(*rest, return_exceptions=True))
+        self._release()
         for opened in (self._datagrams, self._streams, *self._listeners):
             opened.close()
         self._loop.close()
@@ -226,7 +230,8 @@ class Broker:
             if name is not None and found.kind == "http":
                 await plain(connection, upstream, name, port, self._request)
             else:
-                await self.carry(connection, upstream)
+                up, down = await self.carry(connection, upstream)
+                self.tell({"event": "egress", "action": "closed", "host": target, "port": port, "up": up, "down": down})
 
     def _wrong(self, name: str | None, port: int, found: hello.Hello) -> str | None:
         """Why a connection to an allowed name may not begin like this; None if it may."""

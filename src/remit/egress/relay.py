@@ -7,8 +7,10 @@ that thread, and everything that it carries with it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
+import signal
 import socket
 from typing import Any
 
@@ -46,7 +48,8 @@ class Relay:
             up, down = await done
             return up, down
         except asyncio.CancelledError:
-            await self._send(control, json.dumps({"command": "close", "id": number}).encode(), [])
+            with contextlib.suppress(OSError):  # It is gone, and with it what it carried.
+                await self._send(control, json.dumps({"command": "close", "id": number}).encode(), [])
             raise
         finally:
             self._waiting.pop(number, None)
@@ -64,7 +67,8 @@ class Relay:
         try:
             os.set_inheritable(theirs.fileno(), True)
             command = [self._launcher, "relay", "--control", str(theirs.fileno())]
-            self._pid = os.posix_spawn(self._launcher, command, os.environ)
+            # A process group of its own: Ctrl-C is for the program inside, whose connections outlive it.
+            self._pid = os.posix_spawn(self._launcher, command, os.environ, setpgroup=0)
         except OSError as error:
             ours.close()
             raise HostError("relay", f"{self._launcher}: {error.strerror}", hint="see `remit doctor`") from error
@@ -83,22 +87,22 @@ class Relay:
                 waiting = self._waiting.get(event["id"])
                 if waiting is not None and not waiting.done():
                     waiting.set_result((event["up"], event["down"]))
-        except OSError:
+        except (OSError, ValueError, KeyError):
             pass
         finally:
             # Lost: what it carried has been reset.
             for waiting in self._waiting.values():
                 if not waiting.done():
                     waiting.set_exception(OSError("the relay is gone"))
-            self._control = None
+            self.stop()
 
     def stop(self) -> None:
         """Ends it, and every connection that it carries, at once."""
-        if self._listening is not None:
-            self._listening.cancel()
         if self._control is not None:
             self._control.close()
             self._control = None
         if self._pid:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._pid, signal.SIGKILL)
             os.waitpid(self._pid, 0)
             self._pid = 0

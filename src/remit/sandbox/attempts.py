@@ -155,7 +155,7 @@ class Judge:
 
 def of_broker(event: Mapping[str, Any]) -> Attempt | None:
     """A refusal of the broker's, which is a fact and no prediction; None if it was none."""
-    if event["verdict"] != "deny":
+    if event.get("verdict") != "deny":
         return None
     what: Action
     match event["action"]:

@@ -159,7 +159,7 @@ class Serving:
         from remit.sandbox.attempts import of_broker
 
         with self._lock:
-            self._outcome.attempts += 1
+            self._outcome.attempts += event["action"] != "closed"
             # Names and paths are the guest's own words here, too.
             said = {k: shorten(v) if isinstance(v, str) else v for k, v in event.items()}
             self._listener.event(said)
