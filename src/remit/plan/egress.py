@@ -33,7 +33,7 @@ def files(remit: Remit) -> dict[str, str]:
         }
     return {
         "/etc/nsswitch.conf": _nsswitch("files dns"),
-        "/etc/resolv.conf": f"nameserver {ADDRESS}\noptions timeout:2 attempts:1\n",
+        "/etc/resolv.conf": f"nameserver {ADDRESS}\noptions timeout:2 attempts:2\n",
     }
 
 
