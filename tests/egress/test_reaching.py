@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import socket
+from pathlib import Path
 
 import pytest
 
@@ -171,3 +174,50 @@ def test_bytes_that_are_no_http_pass_unread_to_an_allowed_host(online):
     held = online(allow, code, names=HERE)
     assert held.out == "b'220 ready\\n'\nb'\\x01HELLO' b''\n", held
     server.close()
+
+
+def test_how_much_passed_unread_is_said_when_it_ends(online, raw):
+    server = raw()
+    code = (
+        f"import socket\ns = socket.create_connection(('web.test', {server.port}), 10)\n"
+        "s.sendall(b'\\0' + b'x' * 99); print(s.recv(100)); s.shutdown(socket.SHUT_WR); print(s.recv(1))\n"
+    )
+    held = online(server.allow, code, names=HERE)
+    assert held.out == "b'got it\\n'\nb''\n", held
+    (closed,) = [event for event in online.egress() if event["action"] == "closed"]
+    assert closed == {
+        "event": "egress", "action": "closed", "host": "web.test", "port": server.port, "up": 100, "down": 7,
+    }  # fmt: skip
+
+
+def test_a_relay_that_is_lost_resets_what_it_carried_and_another_takes_the_next(online, raw):
+    def speak(connection: socket.socket) -> None:
+        if connection.recv(1) == b"\0":
+            kill_relay()
+            connection.recv(1)
+        else:
+            connection.sendall(b"by another")
+
+    def kill_relay() -> None:
+        for entry in Path("/proc").iterdir():
+            try:
+                words = (entry / "cmdline").read_bytes().split(b"\0") if entry.name.isdecimal() else []
+                theirs = words and os.readlink(f"/proc/{_parent(entry)}/cwd") == str(online.folder)
+            except OSError:
+                continue
+            if theirs and words[1:2] == [b"relay"]:
+                os.kill(int(entry.name), signal.SIGKILL)
+
+    server = raw(speak)
+    code = (
+        "import socket\n"
+        f"def say(word):\n    s = socket.create_connection(('web.test', {server.port}), 10); s.sendall(word)\n"
+        "    try: return s.recv(100)\n    except ConnectionResetError: return 'reset'\n"
+        "print(say(b'\\0'), say(b'\\1'))\n"
+    )
+    held = online(server.allow, code, names=HERE)
+    assert held.out == "reset b'by another'\n", held
+
+
+def _parent(process: Path) -> str:
+    return (process / "stat").read_text().rpartition(")")[2].split()[1]
