@@ -13,6 +13,7 @@ import pytest
 
 from remit.sandbox import host
 from remit.sandbox.sweep import sweep
+from tests.conftest import alive
 
 CRATE = Path(__file__).parents[2] / "launcher"
 VARIABLE = "REMIT_FAULT_LAUNCHER"
@@ -28,19 +29,6 @@ def faulty() -> str:
     command = ["cargo", "build", "--quiet", "--features", "fault-points", "--target-dir", "target/faults"]
     subprocess.run(command, cwd=CRATE, check=True, timeout=600)
     return str(CRATE / "target/faults/debug/remit-launcher")
-
-
-def alive(mark: str) -> list[str]:
-    """Processes of this host whose command line has `mark`."""
-    found = []
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            with open(f"/proc/{pid}/cmdline", "rb") as file:
-                if mark.encode() in file.read() and int(pid) != os.getpid():
-                    found.append(pid)
-        except OSError:
-            continue
-    return found
 
 
 def cgroups() -> set[str]:

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import HEAD, PYTHON, REMIT
-from tests.faults.conftest import alive, wait_until_dead
+from tests.conftest import HEAD, PYTHON, REMIT, alive
+from tests.faults.conftest import wait_until_dead
 
 pytestmark = [pytest.mark.kernel, pytest.mark.usefixtures("nothing_is_left")]
 
