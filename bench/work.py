@@ -58,7 +58,7 @@ if not os.path.exists('tree'):
         os.makedirs(f'tree/d{{number // 100}}', exist_ok=True)
         with open(f'tree/d{{number // 100}}/file{{number}}.txt', 'w') as file:
             file.write(f'{{number}}\\n')
-    git = ['git', '-C', 'tree', '-c', 'user.name=b', '-c', 'user.email=b@example.org']
+    git = ['git', '-C', 'tree', '-c', 'user.name=b', '-c', 'user.email=b@example.org', '-c', 'gc.auto=0']
     for words in (['init', '-q'], ['add', '.'], ['commit', '-q', '-m', 'all']):
         subprocess.run([*git, *words], check=True, stdout=subprocess.DEVNULL)
 """

@@ -124,6 +124,19 @@ class Run:
         )
 
 
+def alive(mark: str) -> list[str]:
+    """Processes of this host whose command line has `mark`."""
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/cmdline", "rb") as file:
+                if mark.encode() in file.read() and int(pid) != os.getpid():
+                    found.append(pid)
+        except OSError:
+            continue
+    return found
+
+
 HEAD = "apiVersion: remit/v1\nagent: test\nleast_tier: partial\n"
 PYTHON = "extends: python\nunsafe_widen: [process.exec]\nprocess: {exec: [" + sys.executable + "]}\n"
 """The interpreter of the tests, by path, so that what runs inside is what runs outside."""

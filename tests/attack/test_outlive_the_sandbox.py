@@ -11,23 +11,11 @@ import time
 
 import pytest
 
-from tests.conftest import HEAD, PYTHON, REMIT
+from tests.conftest import HEAD, PYTHON, REMIT, alive
 
 pytestmark = pytest.mark.kernel
 
 _MARK = "remit-test-survivor"
-
-
-def _alive(mark: str) -> list[str]:
-    found = []
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            with open(f"/proc/{pid}/cmdline", "rb") as file:
-                if mark.encode() in file.read() and int(pid) != os.getpid():
-                    found.append(pid)
-        except OSError:
-            continue
-    return found
 
 
 def test_daemons_and_stopped_processes_die_with_their_sandbox(python):
@@ -42,7 +30,7 @@ def test_daemons_and_stopped_processes_die_with_their_sandbox(python):
         "print('alive inside', n)\n"
     )
     assert held.out == "alive inside 3\n", held
-    assert _alive(mark) == []
+    assert alive(mark) == []
     assert held.receipt["teardown"]["nothing_remains"]
 
 
@@ -78,9 +66,9 @@ def test_kill_9_of_a_supervisor_leaves_nothing(tmp_path, needs, victim):
     process.stdout.close()
     process.wait(20)
     end = time.monotonic() + 10
-    while _alive(mark) and time.monotonic() < end:
+    while alive(mark) and time.monotonic() < end:
         time.sleep(0.05)
-    assert _alive(mark) == []
+    assert alive(mark) == []
 
 
 def test_sigterm_lets_the_program_say_goodbye_and_then_ends_it(tmp_path, needs):
@@ -174,7 +162,7 @@ def test_no_trick_with_signals_sessions_or_parents_makes_one_stay(python, trick,
     )
     assert (held.code, held.out) == (code, "up\n"), held
     assert held.receipt["teardown"]["nothing_remains"]
-    assert _alive(mark) == []
+    assert alive(mark) == []
 
 
 def test_a_lock_on_an_input_lasts_no_longer_than_its_sandbox(python, tmp_path):

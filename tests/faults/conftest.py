@@ -13,6 +13,7 @@ import pytest
 
 from remit.sandbox import host
 from remit.sandbox.sweep import sweep
+from tests.conftest import alive
 
 CRATE = Path(__file__).parents[2] / "launcher"
 VARIABLE = "REMIT_FAULT_LAUNCHER"
@@ -30,25 +31,11 @@ def faulty() -> str:
     return str(CRATE / "target/faults/debug/remit-launcher")
 
 
-def alive(mark: str) -> list[str]:
-    """Processes of this host whose command line has `mark`."""
-    found = []
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            with open(f"/proc/{pid}/cmdline", "rb") as file:
-                if mark.encode() in file.read() and int(pid) != os.getpid():
-                    found.append(pid)
-        except OSError:
-            continue
-    return found
-
-
 def cgroups() -> set[str]:
-    """Directories of sandboxes in which nothing runs (what runs is found by its mark, and may be another's)."""
+    """Directories of sandboxes, of this user's and of whoever else shares its place."""
     facts = host.read()
     parents = facts.cgroup.parents.values() if facts.cgroup else ()
-    found = (f"{parent}/{name}" for parent in parents for name in os.listdir(parent) if name.startswith("rmt-"))
-    return {path for path in found if _is_empty(path)}
+    return {f"{parent}/{name}" for parent in parents for name in os.listdir(parent) if name.startswith("rmt-")}
 
 
 def _is_empty(path: str) -> bool:
@@ -77,11 +64,12 @@ def nothing_is_left() -> Iterator[None]:
     if facts.cgroup:
         groups = tuple(CgroupGroup(c, f"{parent}/rmt-x") for c, parent in facts.cgroup.parents.items())
         end = time.monotonic() + 10
-        # A minute later, to a sweep's eyes: see `sweep`, which spares what is just being made.
-        while cgroups() - before and time.monotonic() < end:
+        # What still dies is not empty yet and is waited for too; what runs at the end of the wait is another's.
+        while (new := cgroups() - before) and time.monotonic() < end:
+            # A minute later, to a sweep's eyes: see `sweep`, which spares what is just being made.
             sweep(Cgroup(facts.cgroup.version, groups), time.time() + 3600)
             time.sleep(0.02)
-    assert cgroups() - before == set()
+        assert {path for path in new if _is_empty(path)} == set()
     assert _mounts() == mounts
 
 

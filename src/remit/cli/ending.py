@@ -57,7 +57,11 @@ def summary(final: Mapping[str, Any], destination: str, told: int) -> None:
     for entry in final["not_kept"][:LINES]:
         say.note(f"not kept: {entry['reason']}  ({entry['rule']})", "yellow")
     if len(final["not_kept"]) > LINES:
-        say.note(f"... and {len(final['not_kept']) - LINES} more not kept (--receipt FILE has all)", "yellow")
+        last = final["not_kept"][-1]
+        # A receipt holds only so many; its last entry then counts the others.
+        rest = f"; {last['reason']}" if last["path"] == "..." else ""
+        others = len(final["not_kept"]) - LINES - bool(rest)
+        say.note(f"... and {others} more not kept (--receipt FILE names them){rest}", "yellow")
     if final["keep_error"]:
         say.note(f"{'not all' if final['kept'] else 'nothing'} could be kept: {final['keep_error']}", "red")
     if final["output_error"]:

@@ -28,8 +28,10 @@ PATH_MAX = 4096
 """In bytes; the kernel takes no longer path, so nobody could open what would be placed."""
 MAX_KEPT, MAX_KEPT_BYTES = 65_536, 4 * 1024 * 1024
 """Files of one run that are kept, and their names as the receipt writes them."""
-_MAX_REFUSED, _MAX_REFUSED_BYTES = 1000, 256 * 1024
+_MAX_REFUSED, _MAX_REFUSED_BYTES = 10_000, 1024 * 1024
 """What was not kept and is said one by one; how many more there were is said once."""
+MORE = "..."
+"""In the place of a path, where so many more are told of at once."""
 PATIENCE_S = 60.0
 """For looking through what the guest left. Copying is not counted: `limits.disk` and `MAX_KEPT` bound it."""
 _UNREADABLE = (errno.EACCES, errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO)
@@ -78,7 +80,7 @@ class _Refused:
     def all(self) -> tuple[NotKept, ...]:
         if not self._more:
             return tuple(self._said)
-        return (*self._said, NotKept("...", "state.keep", f"{self._more} more were not kept: too many to be named"))
+        return (*self._said, NotKept(MORE, "state.keep", f"{self._more} more were not kept: too many to be named"))
 
 
 def keep(root: int, remit: Remit, view: View, destination: str, placeholders: frozenset[int] = frozenset()) -> Taken:
