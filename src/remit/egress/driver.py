@@ -196,7 +196,12 @@ class Broker:
                     self._refuse(connection, target, port, Decision("deny", decision.rule, reason))
                     return
             if name is not None and found.kind == "http":
-                await exchange(connection, upstream, name, port, self._request)
+                rule = decision.rule
+
+                def refused(reason: str) -> None:
+                    self._say("connect", {"host": target, "port": port}, "deny", Decision("deny", rule, reason))
+
+                await exchange(connection, upstream, name, port, self._request, refused)
             else:
                 await self.carry(connection, upstream)
 

@@ -7,7 +7,7 @@ import contextlib
 import socket
 from collections.abc import Callable, Iterator
 
-from remit.egress.http import Closed, Exchange, Step, ToClient, ToUpstream
+from remit.egress.http import Closed, Exchange, Refused, Step, ToClient, ToUpstream
 from remit.policy.actions import HttpRequest
 from remit.policy.decide import Decision
 
@@ -21,8 +21,10 @@ async def exchange(
     host: str,
     port: int,
     decide: Callable[[HttpRequest], Decision],
+    refused: Callable[[str], None],
 ) -> None:
-    """Until one side ends it. Raises OSError where a side is lost."""
+    """Until one side ends it. `refused` hears why something was no request at all. Raises OSError where a side is
+    lost."""
     machine = Exchange(host, port, "http", decide)
     loop = asyncio.get_running_loop()
     over = asyncio.Event()
@@ -37,6 +39,8 @@ async def exchange(
                     to_upstream.waiting += data
                 case ToClient(data):
                     to_client.waiting += data
+                case Refused(reason):
+                    refused(reason)
                 case Closed():
                     ended = True
         try:
