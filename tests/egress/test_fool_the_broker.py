@@ -285,7 +285,8 @@ if (a := os.fork()) == 0:
         except OSError: pass
     os._exit(0)
 os.waitpid(a, 0)
-print(lookup())
+# What it left in the queue crowds out the first question, too.
+print([lookup(), lookup()][1])
 """
     held = online(["{host: web.test, ports: [443]}"], code, names=HERE)
     assert held.out == "198.18.1.0 b'\\xc6\\x12\\x01\\x00'\n198.18.1.0\n", held
@@ -349,6 +350,16 @@ import urllib.request; print(urllib.request.urlopen('http://web.test:{port}/', t
     assert held.out.splitlines() == [
         str(["EADDRINUSE"] * 5) + " EADDRINUSE", "ipv6 loopback is its own", "so are other ports", "200",
     ], held  # fmt: skip
+
+
+def test_as_many_ports_as_can_be_served(online, web):
+    ports = [web.port, *(p for p in range(20_000, 20_060) if p != web.port)][:60]
+    code = (
+        f"import socket, urllib.request\nprint(urllib.request.urlopen('http://web.test:{web.port}/', timeout=5).status)\n"
+        f"for port in {ports[1:]}: socket.create_connection(('web.test', port), 5).close()\nprint('all')\n"
+    )
+    held = online([f"{{host: web.test, ports: {ports}}}", f"{{cidr: 127.0.0.0/8, ports: {ports}}}"], code, names=HERE)
+    assert held.out == "200\nall\n", held
 
 
 # -- wearing it out

@@ -17,7 +17,7 @@ from remit.egress import dns, hello
 from remit.egress.addresses import SYNTHETIC
 from remit.egress.authority import Authority
 from remit.egress.dial import dial
-from remit.egress.exchange import End, exchange, plain
+from remit.egress.exchange import End, exchange
 from remit.egress.http import Exchange, denial, unreachable
 from remit.egress.names import Names
 from remit.egress.tls import Tls, problem, verifying
@@ -228,7 +228,8 @@ class Broker:
                     self._refuse(connection, target, port, Decision("deny", decision.rule, reason))
                     return
             if name is not None and found.kind == "http":
-                await plain(connection, upstream, name, port, self._request)
+                machine = Exchange(name, port, "http", self._request)
+                await exchange(End(connection), End(upstream), machine, self._no_request(target, port, decision))
             else:
                 up, down = await self.carry(connection, upstream)
                 self.tell({"event": "egress", "action": "closed", "host": target, "port": port, "up": up, "down": down})
@@ -269,7 +270,8 @@ class Broker:
                 await shaking
                 said = {"host": name, "port": port, "address": reached.sock.getpeername()[0], "intercepted": True}
                 self._say("connect", said, "allow", decision)
-                await exchange(client, reached, Exchange(name, port, "https", self._request))
+                machine = Exchange(name, port, "https", self._request)
+                await exchange(client, reached, machine, self._no_request(name, port, decision))
         except OSError:
             if client.problem is not None:
                 reason = f"{name} has rules for methods or paths, and the program trusts no authority of the sandbox's"
@@ -328,6 +330,14 @@ class Broker:
         said = {"method": request.method, "host": request.host, "port": request.port, "path": request.path}
         self._say("http", said, decision.verdict, decision)
         return decision
+
+    def _no_request(self, target: str, port: int, decision: Decision) -> Callable[[str], None]:
+        """Records what an allowed connection carried that was no request at all."""
+
+        def refused(reason: str) -> None:
+            self._say("connect", {"host": target, "port": port}, "deny", Decision("deny", decision.rule, reason))
+
+        return refused
 
     async def _turn_away(self, connection: socket.socket, target: str, port: int, decision: Decision) -> None:
         """Words for a program that speaks HTTP, a reset for any other; never a hang."""

@@ -9,10 +9,8 @@ import socket
 import ssl
 from collections.abc import Callable, Iterator
 
-from remit.egress.http import Closed, Exchange, Step, ToClient, ToUpstream
+from remit.egress.http import Closed, Exchange, Refused, Step, ToClient, ToUpstream
 from remit.egress.tls import Tls
-from remit.policy.actions import HttpRequest
-from remit.policy.decide import Decision
 
 _PIECE = 64 * 1024
 _HANDSHAKE_S = 10.0
@@ -109,8 +107,9 @@ class End:
             await asyncio.get_running_loop().sock_sendall(self.sock, self.tls.out())
 
 
-async def exchange(client: End, upstream: End, machine: Exchange) -> None:
-    """Until one side ends it. Raises OSError where a side is lost."""
+async def exchange(client: End, upstream: End, machine: Exchange, refused: Callable[[str], None]) -> None:
+    """Until one side ends it. `refused` hears why something was no request at all. Raises OSError where a side is
+    lost."""
     over = asyncio.Event()
 
     async def act(steps: Iterator[Step]) -> None:
@@ -122,6 +121,8 @@ async def exchange(client: End, upstream: End, machine: Exchange) -> None:
                     upstream.put(data)
                 case ToClient(data):
                     client.put(data)
+                case Refused(reason):
+                    refused(reason)
                 case Closed():
                     ended = True
         try:
@@ -159,10 +160,3 @@ async def exchange(client: End, upstream: End, machine: Exchange) -> None:
     # The last words are on their way: an end, not a reset.
     await client.end(cut=upstream.tls is not None and upstream.tls.cut)
     await client.linger()
-
-
-async def plain(
-    client: socket.socket, upstream: socket.socket, host: str, port: int, decide: Callable[[HttpRequest], Decision]
-) -> None:
-    """HTTP as it is. Raises OSError where a side is lost."""
-    await exchange(End(client), End(upstream), Exchange(host, port, "http", decide))

@@ -34,11 +34,17 @@ class Asked(NamedTuple):
     decision: Decision
 
 
+class Refused(NamedTuple):
+    """What was sent is no request that could be decided."""
+
+    reason: str
+
+
 class Closed(NamedTuple):
     """Nothing more will be said to either."""
 
 
-Step = ToUpstream | ToClient | Asked | Closed
+Step = ToUpstream | ToClient | Asked | Refused | Closed
 
 
 class Exchange:
@@ -235,6 +241,7 @@ class Exchange:
         yield from self._answer(403, body)
 
     def _refuse(self, status: int, reason: str) -> Iterator[Step]:
+        yield Refused(reason)
         body = {
             "error": "refused by the broker",
             "reason": reason,

@@ -74,7 +74,7 @@ class Running:
         buffer = b""
         while True:
             try:
-                data, fds, _, _ = socket.recv_fds(self.control, 65536, 4, socket.MSG_CMSG_CLOEXEC)
+                data, fds, _, _ = socket.recv_fds(self.control, 65536, 64, socket.MSG_CMSG_CLOEXEC)
             except InterruptedError:
                 continue
             except ConnectionResetError:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from remit.egress.http import Asked, Closed, Exchange, ToClient, ToUpstream
+from remit.egress.http import Asked, Closed, Exchange, Refused, ToClient, ToUpstream
 from remit.policy.decide import Decision
 
 HOST = b"Host: web.test\r\n"
@@ -41,7 +41,7 @@ class Said:
                 self.down += data
             case Closed():
                 self.over = True
-            case Asked():
+            case Asked() | Refused():
                 pass
 
     @property
