@@ -315,8 +315,8 @@ def broker(prepared: Prepared) -> OpenNetwork | None:
         return None
 
     def open_network(sockets: Sequence[int], tell: Callable[[Mapping[str, Any]], None]) -> Broker:
+        from remit.egress.connections import Interception
         from remit.egress.driver import Broker as Driver
-        from remit.egress.driver import Interception
         from remit.egress.relay import Relay
         from remit.sandbox import launcher
         from remit.sandbox.trust import roots

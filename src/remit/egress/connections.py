@@ -1,0 +1,223 @@
+"""What becomes of each connection that a program makes: judged, dialled, read where a rule needs it, or refused."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Callable, Coroutine, Mapping
+from ipaddress import IPv4Address
+from typing import Any, NamedTuple
+
+from remit.egress import hello
+from remit.egress.addresses import SYNTHETIC
+from remit.egress.authority import Authority
+from remit.egress.dial import dial
+from remit.egress.end import End
+from remit.egress.exchange import exchange
+from remit.egress.http import Exchange, denial, unreachable
+from remit.egress.names import Names
+from remit.egress.sockets import UNFINISHED_S, first_bytes, first_to_speak, reset
+from remit.egress.tls import Tls, problem, verifying
+from remit.policy.actions import Connect, HttpRequest, ReachHost
+from remit.policy.decide import Decision, decide, inspected
+from remit.policy.model import Remit
+from remit.policy.view import View
+
+Tell = Callable[[Mapping[str, Any]], None]
+"""Hears of everything that was asked for, as data, from the broker's own thread."""
+Carry = Callable[[socket.socket, socket.socket], Coroutine[Any, Any, tuple[int, int]]]
+"""How many bytes went up and down. Both sockets are its own; the end of its task is theirs."""
+
+_SILENT_S = 0.25
+"""Protocols in which the server speaks first: after so long the program is probably not going to."""
+_FIRST_BYTES_S = 30.0
+"""For what must be read."""
+_UNPROVEN = "builtin.certificate"
+
+
+class Interception(NamedTuple):
+    """What it takes to read TLS. `authority`: what programs inside trust; `roots`: a file with what this host does."""
+
+    authority: Authority
+    roots: str | None
+
+
+class Connections:
+    """Serves them, each by itself. `names`: what the addresses inside stand for."""
+
+    def __init__(
+        self, remit: Remit, view: View, names: Names, tell: Tell, carry: Carry, interception: Interception | None
+    ) -> None:
+        self.remit, self.view, self.names, self.tell, self.carry = remit, view, names, tell, carry
+        self.interception = interception
+
+    def prepare(self) -> None:
+        """In the broker's loop, before the first connection asks: it takes 20 ms to read what this host trusts."""
+        if self.interception is not None:
+            self._verifying = asyncio.get_running_loop().run_in_executor(None, verifying, self.interception.roots)
+
+    async def serve(self, connection: socket.socket, port: int) -> None:
+        connection.setblocking(False)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        address = connection.getsockname()[0]
+        name = self.names.name(address)
+        decision = self._decide(name, address, port)
+        if not decision.allowed:
+            await self._turn_away(connection, name or address, port, decision)
+            return
+        found = await first_bytes(connection, _FIRST_BYTES_S if self._read(name, port) else _SILENT_S)
+        target = name or address
+        reason = self._wrong(name, port, found)
+        if reason is not None:
+            self._refuse(connection, target, port, Decision("deny", decision.rule, reason))
+            return
+        if name is not None and self._intercepted(name, port, found):
+            await self._intercept(connection, name, port, decision)
+            return
+        dialled = await dial(target, port, self.remit)
+        if dialled.sock is None:
+            if dialled.denied:
+                decision = Decision("deny", "network.allow", f"{target}: {dialled.problem}")
+                await self._turn_away(connection, target, port, decision)
+            else:
+                self.say("connect", {"host": target, "port": port, "error": dialled.problem}, "allow", decision)
+                reset(connection)
+            return
+        self.say("connect", {"host": target, "port": port, "address": dialled.address}, "allow", decision)
+        with dialled.sock as upstream:
+            if name is not None and found.kind == "silent" and await first_to_speak(connection, upstream) is connection:
+                # Not the server: the program began after all, and is held to the name that it asked for.
+                found = await first_bytes(connection, UNFINISHED_S)
+                reason = self._wrong(name, port, found)
+                if reason is not None:
+                    self._refuse(connection, target, port, Decision("deny", decision.rule, reason))
+                    return
+            if name is not None and found.kind == "http":
+                machine = Exchange(name, port, "http", self._request)
+                await exchange(End(connection), End(upstream), machine, self._no_request(target, port, decision))
+            else:
+                up, down = await self.carry(connection, upstream)
+                self.tell({"event": "egress", "action": "closed", "host": target, "port": port, "up": up, "down": down})
+
+    def _wrong(self, name: str | None, port: int, found: hello.Hello) -> str | None:
+        """Why a connection to an allowed name may not begin like this; None if it may."""
+        if name is None:
+            return None
+        if found.kind == "tls" and found.name is not None and found.name.lower() != name:
+            return f"TLS asks for {found.name} on a connection to {name}"
+        if found.kind in ("more", "unreadable"):
+            return f"what is said to {name} begins like TLS or HTTP and can't be read"
+        if self._read(name, port) and found.kind != "http" and not self._intercepted(name, port, found):
+            return f"{name} has rules for methods or paths, and what is said to it can't be read"
+        return None
+
+    def _intercepted(self, name: str, port: int, found: hello.Hello) -> bool:
+        return found.kind == "tls" and self.interception is not None and self._read(name, port)
+
+    async def _intercept(self, connection: socket.socket, name: str, port: int, decision: Decision) -> None:
+        """TLS to both sides, and every request read in between. Where the server does not prove to be `name`, the
+        program is told in words and nothing is sent to that server."""
+        assert self.interception is not None  # noqa: S101
+        client = End(connection, Tls(self.interception.authority.context(name)))
+        shaking = asyncio.create_task(client.shake())
+        try:
+            reached = await self._prove(name, port)
+            if isinstance(reached, Decision):
+                verdict = "deny" if not reached.allowed else "allow"
+                error = {} if verdict == "deny" else {"error": reached.reason}
+                self.say("connect", {"host": name, "port": port, **error}, verdict, reached if not error else decision)
+                await shaking
+                what = f"https://{name}" + (f":{port}" if port != 443 else "")
+                refused = reached.rule == "network.allow" and not reached.allowed
+                await self._last_words(client, denial(what, reached) if refused else unreachable(what, reached.reason))
+                return
+            with reached.sock:
+                await shaking
+                said = {"host": name, "port": port, "address": reached.sock.getpeername()[0], "intercepted": True}
+                self.say("connect", said, "allow", decision)
+                machine = Exchange(name, port, "https", self._request)
+                await exchange(client, reached, machine, self._no_request(name, port, decision))
+        except OSError:
+            if client.problem is not None:
+                reason = f"{name} has rules for methods or paths, and the program trusts no authority of the sandbox's"
+                denied = Decision("deny", decision.rule, f"{reason}: {client.problem}")
+                self.say("connect", {"host": name, "port": port}, "deny", denied)
+            raise
+        finally:
+            shaking.cancel()
+            await asyncio.gather(shaking, return_exceptions=True)
+
+    async def _prove(self, name: str, port: int) -> End | Decision:
+        """The server `name`, as this host's own programs would believe it; or why there is none: a denial of the
+        policy's, one for want of proof, or (an allowed) word of the network's failure."""
+        dialled = await dial(name, port, self.remit)
+        if dialled.sock is None:
+            verdict = "deny" if dialled.denied else "allow"
+            return Decision(verdict, "network.allow", f"{name}: {dialled.problem}")
+        try:
+            server = End(dialled.sock, Tls(await self._verifying, name))
+            await server.shake()
+        except OSError as error:
+            dialled.sock.close()
+            if isinstance(error, ssl.SSLCertVerificationError):
+                return Decision("deny", _UNPROVEN, problem(error, name))
+            said = problem(error, name) if isinstance(error, ssl.SSLError) else str(error) or "no answer"
+            return Decision("allow", "network.allow", f"{dialled.address} port {port}: {said}")
+        except BaseException:
+            dialled.sock.close()
+            raise
+        return server
+
+    async def _last_words(self, client: End, words: bytes) -> None:
+        """In answer to whatever the program asks first."""
+        async with asyncio.timeout(_FIRST_BYTES_S):
+            await client.recv()
+        client.put(words)
+        await client.drain()
+        await client.end()
+        await client.linger()
+
+    def _decide(self, name: str | None, address: str, port: int) -> Decision:
+        if name is not None:
+            return decide(self.remit, ReachHost(name, port), self.view)
+        decision = decide(self.remit, Connect(address, port), self.view)
+        if decision.allowed and decision.rule.startswith("builtin."):
+            return Decision("deny", "network.allow", f"port {port} of the sandbox itself is the broker's")
+        if not decision.allowed and IPv4Address(address) in SYNTHETIC:
+            return Decision("deny", "network.allow", f"{address} stands for no name that was asked for here")
+        return decision
+
+    def _read(self, name: str | None, port: int) -> bool:
+        return name is not None and inspected(self.remit, name, port)
+
+    def _request(self, request: HttpRequest) -> Decision:
+        decision = decide(self.remit, request, self.view)
+        said = {"method": request.method, "host": request.host, "port": request.port, "path": request.path}
+        self.say("http", said, decision.verdict, decision)
+        return decision
+
+    def _no_request(self, target: str, port: int, decision: Decision) -> Callable[[str], None]:
+        """Records what an allowed connection carried that was no request at all."""
+
+        def refused(reason: str) -> None:
+            self.say("connect", {"host": target, "port": port}, "deny", Decision("deny", decision.rule, reason))
+
+        return refused
+
+    async def _turn_away(self, connection: socket.socket, target: str, port: int, decision: Decision) -> None:
+        """Words for a program that speaks HTTP, a reset for any other; never a hang."""
+        found = await first_bytes(connection, _SILENT_S)
+        if found.kind == "http":
+            self.say("connect", {"host": target, "port": port}, "deny", decision)
+            await self._last_words(End(connection), denial(f"{target}:{port}", decision))
+            return
+        self._refuse(connection, target, port, decision)
+
+    def _refuse(self, connection: socket.socket, target: str, port: int, decision: Decision) -> None:
+        self.say("connect", {"host": target, "port": port}, "deny", decision)
+        reset(connection)
+
+    def say(self, action: str, what: Mapping[str, Any], verdict: str, decision: Decision | None = None) -> None:
+        rule = {"rule": decision.rule, "reason": decision.reason} if decision else {"rule": "network.allow"}
+        self.tell({"event": "egress", "action": action, **what, "verdict": verdict, **rule})

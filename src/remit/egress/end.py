@@ -1,0 +1,104 @@
+"""One side of a connection: a socket, or one with TLS on it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import ssl
+
+from remit.egress.tls import Tls
+
+_PIECE = 64 * 1024
+_HANDSHAKE_S = 10.0
+_LINGER_S = 2.0
+"""After the last words: a side that is still sending reads them only if what it sends is taken."""
+
+
+class End:
+    """One side of a connection. Two tasks may send: everything goes out in the order in which it was put."""
+
+    def __init__(self, sock: socket.socket, tls: Tls | None = None) -> None:
+        self.sock, self.tls = sock, tls
+        self.problem: str | None = None
+        """Why the other side does not want this side's certificate, if it does not."""
+        self._waiting = bytearray()
+        self._sending = asyncio.Lock()
+
+    async def shake(self) -> None:
+        """The handshake of TLS. Raises OSError, of which `ssl.SSLError` and TimeoutError are kinds."""
+        if self.tls is None:
+            return
+        loop = asyncio.get_running_loop()
+        async with asyncio.timeout(_HANDSHAKE_S):
+            data: bytes | None = None
+            try:
+                while not self.tls.shake(data):
+                    await self._flush()
+                    data = await loop.sock_recv(self.sock, _PIECE)
+            except ssl.SSLError as error:
+                self._note(error)
+                raise
+            finally:
+                with contextlib.suppress(OSError):
+                    await self._flush()
+
+    async def recv(self) -> bytes:
+        """What the other side says next; empty at its end. Raises OSError."""
+        loop = asyncio.get_running_loop()
+        if self.tls is None:
+            return await loop.sock_recv(self.sock, _PIECE)
+        data: bytes | None = None
+        try:
+            while (said := self.tls.read(data)) is None:
+                await self._flush()
+                data = await loop.sock_recv(self.sock, _PIECE)
+        except ssl.SSLError as error:
+            self._note(error)
+            raise
+        return said
+
+    def _note(self, error: ssl.SSLError) -> None:
+        """With TLS 1.3 a program that does not trust says so only after the handshake."""
+        reason = error.reason or ""
+        if "ALERT" in reason and ("CERTIFICATE" in reason or "UNKNOWN_CA" in reason):
+            self.problem = reason.partition("ALERT_")[2].lower().replace("_", " ")
+
+    def put(self, data: bytes) -> None:
+        """To be sent by the next `drain`."""
+        self._waiting += data
+
+    async def drain(self) -> None:
+        """Until what was put is sent."""
+        if not self._waiting:
+            return
+        async with self._sending:
+            data, self._waiting = bytes(self._waiting), bytearray()
+            if self.tls is not None and data:
+                self.tls.write(data)
+                data = self.tls.out()
+            await asyncio.get_running_loop().sock_sendall(self.sock, data)
+
+    async def end(self, *, cut: bool = False) -> None:
+        """Nothing follows. `cut`: without the word that this is all; what was passed on may not have been."""
+        with contextlib.suppress(OSError):
+            if self.tls is not None and not cut:
+                self.tls.end()
+                await self._flush()
+            self.sock.shutdown(socket.SHUT_WR)
+
+    async def linger(self) -> None:
+        """Until the other side has taken note of the end, or has had the time to."""
+        loop = asyncio.get_running_loop()
+        with contextlib.suppress(OSError, TimeoutError):
+            async with asyncio.timeout(_LINGER_S):
+                while await loop.sock_recv(self.sock, _PIECE):
+                    pass
+
+    async def _flush(self) -> None:
+        """What TLS has to say of its own accord."""
+        if self.tls is None or not self.tls.pending:
+            return
+        async with self._sending:
+            # Taken only now: records count, and arrive in the order in which they were made.
+            await asyncio.get_running_loop().sock_sendall(self.sock, self.tls.out())
