@@ -142,3 +142,11 @@ def test_processes_that_could_not_be_started_are_said(run, needs):
     held = run(body, ["sh", "-c", "for i in 1 2 3 4 5 6 7 8; do sleep 1 & done; wait"])
     assert held.receipt["usage"]["refused_forks"] > 0
     assert "limits.processes was reached" in held.err
+
+
+def test_the_package_itself_runs_as_the_command_does():
+    words = [sys.executable, "-P", "-m", "remit"]
+    said = subprocess.run([*words, "--version"], capture_output=True, text=True, timeout=60)
+    assert (said.returncode, said.stdout.split()[0]) == (0, "remit")
+    bad = subprocess.run([*words, "check", "/nowhere/remit.yaml"], capture_output=True, text=True, timeout=60)
+    assert bad.returncode == 2 and "/nowhere/remit.yaml" in bad.stderr, bad

@@ -38,6 +38,7 @@ def build(
     directories searched), that needs what is not there, or that others than root and the caller can change.
     """
     say = progress or (lambda _: None)
+    trust.forget()
     found: dict[str, str] = {}
     missing: list[str] = []
     for entry in exec_entries:

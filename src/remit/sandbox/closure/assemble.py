@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from remit.plan.template import Template, TemplateFile, TemplateLink, TemplateTree
-from remit.sandbox.closure import data, loader, needs, trees, trust
+from remit.sandbox.closure import data, loader, needs, trees
 from remit.sandbox.closure.collect import Collector
 from remit.sandbox.closure.evidence import Evidence, TreeStamp, stamp
 from remit.sandbox.closure.grants import Grants, Search
@@ -29,7 +29,6 @@ def assemble(
 ) -> tuple[Template, Evidence]:
     """`found`: entry -> path on this host. The evidence says what has to stay as it is for the template to be true."""
     loader.forget()
-    trust.forget()
     needs.forget()
     stamps: dict[str, TreeStamp] = {}
 

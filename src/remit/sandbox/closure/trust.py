@@ -88,16 +88,22 @@ def _checkout_around(directory: str) -> str | None:
 
 
 def _lies_in(path: str, project: str) -> bool:
+    return any(place.startswith(project.rstrip("/") + "/") for place in _places(path))
+
+
+@cache
+def _places(path: str) -> tuple[str, ...]:
+    """Where `path` is: as written, as its directory leads, as it leads itself. Each run asks for every program."""
     written = os.path.abspath(path)
     above = os.path.realpath(os.path.dirname(written))
-    places = (f"{written}/", f"{above}/{os.path.basename(written)}/", f"{os.path.realpath(path)}/")
-    return any(place.startswith(project.rstrip("/") + "/") for place in places)
+    return f"{written}/", f"{above}/{os.path.basename(written)}/", f"{os.path.realpath(path)}/"
 
 
 def forget() -> None:
     """The host may have changed since the last build of a long-lived process."""
     project_of.cache_clear()
     _checkout_around.cache_clear()
+    _places.cache_clear()
 
 
 def may_be_asked(path: str, search_path: str, cwd: str) -> bool:
