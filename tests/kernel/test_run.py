@@ -63,6 +63,16 @@ def test_a_command_that_is_not_granted_is_126_and_says_what_is(run):
     assert "git is not granted: process.exec allows" in held.err
 
 
+def test_a_search_along_path_is_no_refusal_of_what_is_granted_and_is_one_of_what_is_not(run):
+    remit = "process: {exec: [env, 'true']}\n"
+    granted = run(remit, ["env", "true"])
+    assert (granted.code, granted.receipt["refusals"]) == (0, [])
+    assert "refused" not in granted.err.replace("refused 0", "")
+    other = run(remit, ["env", "cat"])
+    assert other.code == 127
+    assert [refusal["reason"] for refusal in other.receipt["refusals"]] == ["cat is not among what process.exec grants"]
+
+
 def test_a_command_that_does_not_exist_is_127(run):
     assert run(PYTHON, ["no-such-program"]).code == 127
 

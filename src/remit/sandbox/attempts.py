@@ -119,6 +119,7 @@ class Judge:
         self._network = network
         self._name = name
         self._known: dict[tuple[type, Action], Decision] = {}
+        self._granted = {os.path.basename(entry.removesuffix("?")) for entry in remit.process.exec}
 
     def attempt(self, report: Mapping[str, Any]) -> Attempt | None:
         action = _action(report)
@@ -139,12 +140,19 @@ class Judge:
         if decision.allowed and not found and _secret(action):
             # The guest's home is its own and writable; what was looked for there is the person's.
             decision = _NO_SECRETS
+        granted_elsewhere = False
         if isinstance(action, Exec) and decision.verdict == "deny" and not found:
             # Looked for along PATH: where it was not found says less than that it was not granted.
             name = os.path.basename(action.path)
-            decision = Decision("deny", "process.exec", f"{name} is not among what process.exec grants")
+            granted_elsewhere = name in self._granted
+            reason = f"nothing is at {action.path}; {name} is granted in another directory of PATH"
+            if not granted_elsewhere:
+                reason = f"{name} is not among what process.exec grants"
+            decision = Decision("deny", "process.exec", reason)
         raw = report.get("raw") or f"{report.get('address')}:{report.get('port')}"
         notable = decision.verdict == "deny" and _notable(action, found) and not self._served(action)
+        # The search goes on to the next directory of PATH, where the kernel finds what was granted.
+        notable = notable and not granted_elsewhere
         return Attempt(action, raw, found, report["pid"], decision, notable, report.get("times"))
 
     def _served(self, action: Action) -> bool:
