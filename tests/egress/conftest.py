@@ -63,13 +63,16 @@ class Online:
         argv: Sequence[str] | None = None,
         timeout: float = 60,
         env: Mapping[str, str] | None = None,
+        network: str = "",
     ) -> Held:
-        """`allow`: entries of network.allow in YAML. `code`: Python, unless `argv` is another command."""
+        """`allow`: entries of network.allow in YAML; `network`: what else stands there. `code`: Python, unless `argv`
+        is another command."""
         (self.folder / "probe.py").write_text(code)
         body = HEAD + (PYTHON if argv is None else "")
         if "filesystem:" not in more:
             body += "filesystem: {read: [./probe.py]}\n"
-        body += more + "network:\n  allow:\n" + "".join(f"    - {rule}\n" for rule in allow)
+        body += more + "network:\n" + (f"  {network}\n" if network else "")
+        body += "  allow:\n" + "".join(f"    - {rule}\n" for rule in allow)
         (self.folder / "remit.yaml").write_text(body)
         receipt = self.folder / "receipt.json"
         receipt.unlink(missing_ok=True)

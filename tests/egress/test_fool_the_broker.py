@@ -63,7 +63,7 @@ def test_a_name_is_resolved_anew_and_every_address_is_judged_each_time(online, w
     )
     assert held.out.split() == ["200", "403", "200", "200"], held
     assert web.asked == ["GET /a", "GET /c", "GET /d"]
-    assert {e.get("address") for e in online.egress() if e["verdict"] == "allow" and e["action"] == "connect"} == {
+    assert {e.get("address") for e in online.egress() if e["action"] == "connect" and e["verdict"] == "allow"} == {
         "127.0.0.1"
     }
 

@@ -42,7 +42,14 @@ class Relay:
 
     def relay(self, guest: socket.socket, upstream: socket.socket, **terms: Any) -> int:
         number = next(self.ids)
-        limits = {"up_bytes": None, "down_bytes": None, "idle_ms": None, "bytes_per_second": None, **terms}
+        limits = {
+            "up_bytes": None,
+            "down_bytes": None,
+            "asks": False,
+            "idle_ms": None,
+            "bytes_per_second": None,
+            **terms,
+        }
         self.send({"command": "relay", "id": number, **limits}, guest, upstream)
         return number
 
@@ -354,7 +361,7 @@ def alive(pid: int) -> bool:
         return False
 
 
-TERMS = {"up_bytes": None, "down_bytes": None, "idle_ms": None, "bytes_per_second": None}
+TERMS = {"up_bytes": None, "down_bytes": None, "asks": False, "idle_ms": None, "bytes_per_second": None}
 
 
 @pytest.mark.parametrize(

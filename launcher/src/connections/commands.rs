@@ -44,6 +44,13 @@ impl Relay {
                 }
                 Ok(())
             }
+            Command::More { id, up_bytes, down_bytes } if sockets.is_empty() && !lacking => {
+                if let Some(connection) = self.connections.get_mut(&id) {
+                    connection.feed([up_bytes, down_bytes], now);
+                    self.enqueue(id);
+                }
+                Ok(())
+            }
             // One that is not there has just ended: the two messages crossed.
             Command::Close { id } if sockets.is_empty() && !lacking => {
                 self.end(id, Reason::Asked);

@@ -17,6 +17,8 @@ pub struct Connection {
     ends: [End; ENDS],
     /// Up, from end 0 to end 1, and down.
     flows: [Flow; ENDS],
+    /// For which directions more was asked for, and not given yet.
+    asked: [bool; ENDS],
     rate: Option<Bucket>,
     idle: Option<Duration>,
     active: Instant,
@@ -38,7 +40,8 @@ impl Connection {
     pub fn new(terms: &Terms, ends: [End; ENDS], now: Instant) -> Connection {
         Connection {
             ends,
-            flows: [Flow::new(terms.up_bytes), Flow::new(terms.down_bytes)],
+            flows: [Flow::new(terms.up_bytes, terms.asks), Flow::new(terms.down_bytes, terms.asks)],
+            asked: [false; ENDS],
             rate: terms.bytes_per_second.map(|rate| Bucket::new(rate, now)),
             idle: terms.idle_ms.map(Duration::from_millis),
             active: now,
@@ -59,6 +62,23 @@ impl Connection {
     /// Bytes up and down.
     pub fn moved(&self) -> (u64, u64) {
         (self.flows[0].moved, self.flows[1].moved)
+    }
+
+    /// Up and down: what is to be asked for now, once each time.
+    pub fn wants(&mut self) -> Option<[bool; ENDS]> {
+        let starved = [self.flows[0].starved(), self.flows[1].starved()];
+        let new = [starved[0] && !self.asked[0], starved[1] && !self.asked[1]];
+        self.asked = starved;
+        (new != [false, false]).then_some(new)
+    }
+
+    pub fn feed(&mut self, bytes: [u64; ENDS], now: Instant) {
+        for (direction, bytes) in bytes.into_iter().enumerate().filter(|(_, bytes)| *bytes > 0) {
+            self.flows[direction].feed(bytes);
+            self.asked[direction] = false;
+        }
+        // Waiting for an answer is not idling.
+        self.active = now;
     }
 
     /// Moves what can be moved now, a bounded amount. An error: it is over.

@@ -62,13 +62,26 @@ impl End {
 pub struct Flow {
     pub moved: u64,
     cap: Option<u64>,
+    asks: bool,
+    /// At its cap, with more to carry.
+    starved: bool,
     size: usize,
     ended: bool,
 }
 
 impl Flow {
-    pub fn new(cap: Option<u64>) -> Flow {
-        Flow { moved: 0, cap, size: LEAST, ended: false }
+    /// `asks`: at its cap it waits for more, where it would else be an error.
+    pub fn new(cap: Option<u64>, asks: bool) -> Flow {
+        Flow { moved: 0, cap, asks, starved: false, size: LEAST, ended: false }
+    }
+
+    pub fn starved(&self) -> bool {
+        self.starved
+    }
+
+    pub fn feed(&mut self, bytes: u64) {
+        self.cap = self.cap.map(|cap| cap.saturating_add(bytes));
+        self.starved &= bytes == 0;
     }
 
     pub fn ended(&self) -> bool {
@@ -77,7 +90,7 @@ impl Flow {
 
     /// Could it move something now, as far as is known?
     pub fn ready(&self, from: &End, to: &End) -> bool {
-        !self.ended && from.readable && to.writable && !to.failed
+        !self.ended && !self.starved && from.readable && to.writable && !to.failed
     }
 
     /// Moves one piece of at most `allowed` bytes and says how much that was. An end that fails is marked so; the error is
@@ -107,7 +120,8 @@ impl Flow {
             return Ok(0);
         }
         if left == 0 {
-            return Err(Reason::Cap);
+            self.starved = self.asks;
+            return if self.asks { Ok(0) } else { Err(Reason::Cap) };
         }
         let written = self.write(to, &buffer[..seen]);
         self.size = if written < seen {

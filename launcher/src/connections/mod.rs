@@ -21,7 +21,7 @@ use rustix::event::Timespec;
 use rustix::io::Errno;
 
 use connection::{Connection, Step};
-use protocol::Control;
+use protocol::{Control, Event};
 
 const CONTROL: u64 = u64::MAX;
 
@@ -134,7 +134,11 @@ impl Relay {
     fn step(&mut self, id: u64, now: Instant) {
         let Some(connection) = self.connections.get_mut(&id).filter(|connection| connection.queued) else { return };
         connection.queued = false;
-        match connection.step(&mut self.buffer, now) {
+        let stepped = connection.step(&mut self.buffer, now);
+        if let (Ok(_), Some([up, down])) = (&stepped, connection.wants()) {
+            self.control.say(&Event::Wants { id, up, down });
+        }
+        match stepped {
             Ok(Step::Again) => self.enqueue(id),
             Ok(Step::Wait(until)) => {
                 // An earlier one stays: it costs one step in vain, not two changes for every byte.

@@ -18,6 +18,12 @@ pub enum Command {
     Close {
         id: u64,
     },
+    /// In answer to `wants`: so many bytes beyond those of before.
+    More {
+        id: u64,
+        up_bytes: u64,
+        down_bytes: u64,
+    },
 }
 
 /// `null` is "without limit" and must be said: a limit that was forgotten is not one that was waived.
@@ -29,6 +35,8 @@ pub struct Terms {
     pub up_bytes: Option<u64>,
     #[serde(deserialize_with = "said")]
     pub down_bytes: Option<u64>,
+    /// At a cap: ask for more, or end?
+    pub asks: bool,
     #[serde(deserialize_with = "said")]
     pub idle_ms: Option<u64>,
     #[serde(deserialize_with = "said")]
@@ -56,7 +64,18 @@ pub enum Reason {
 #[derive(Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum Event {
-    Ended { id: u64, up: u64, down: u64, reason: Reason },
+    Ended {
+        id: u64,
+        up: u64,
+        down: u64,
+        reason: Reason,
+    },
+    /// There is more to carry, up or down, than it was given. That direction waits.
+    Wants {
+        id: u64,
+        up: bool,
+        down: bool,
+    },
 }
 
 /// Identifiers are half the numbers: one bit says which end an epoll event is of, and the last number is the control's.
@@ -144,15 +163,16 @@ impl Control {
 mod tests {
     use super::{Command, Terms};
 
-    const RELAY: &str =
-        r#"{"command":"relay","id":7,"up_bytes":1,"down_bytes":null,"idle_ms":null,"bytes_per_second":null}"#;
+    const RELAY: &str = r#"{"command":"relay","id":7,"up_bytes":1,"down_bytes":null,"asks":false,"idle_ms":null,"bytes_per_second":null}"#;
 
     #[test]
     fn a_limit_is_said_or_it_is_not_understood() {
-        let terms = Terms { id: 7, up_bytes: Some(1), down_bytes: None, idle_ms: None, bytes_per_second: None };
+        let terms =
+            Terms { id: 7, up_bytes: Some(1), down_bytes: None, asks: false, idle_ms: None, bytes_per_second: None };
         assert_eq!(serde_json::from_str::<Command>(RELAY).expect("a command"), Command::Relay(terms));
         for (from, to) in [
             (r#""idle_ms":null,"#, ""),
+            (r#""asks":false,"#, ""),
             (r#""idle_ms":null"#, r#""idle_ms":-1"#),
             (r#""idle_ms":null"#, r#""idle":null"#),
             (r#""bytes_per_second":null"#, r#""bytes_per_second":0"#),

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from remit import compose
 from remit.cli import say
+from remit.compose.network import authority_of
 from remit.errors import EXIT_BAD_INPUT, PolicyError, Problem, UsageError
 from remit.plan.root import Root
 from remit.plan.template import Template
@@ -86,7 +87,7 @@ def why(options: argparse.Namespace) -> int:
     template = compose.template_of(remit, directory)
     kinds = inputs.kinds(remit, directory)
     hidden = (*masks.of_inputs(remit, kinds), *masks.of_programs(remit, template, directory))
-    _, trust = compose.authority_of(remit, template)
+    _, trust = authority_of(remit, template)
     view = Root.build(remit, facts, template, kinds, hidden, False, "/home/agent", trust).view()
     action = _action(options.action, options.what, template)
     decision = decide(remit, action, view)

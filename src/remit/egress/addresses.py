@@ -53,8 +53,9 @@ SYNTHETIC = IPv4Network("198.18.0.0/15")
 """RFC 2544: for benchmarks, so nobody's. The sandbox's own address and those that stand for names are of it."""
 
 
-def refused(text: str, port: int, remit: Remit, own: Iterable[str] = ()) -> str | None:
-    """Why `text` may not be dialled; None if it may. `own`: the addresses of this host."""
+def refused(text: str, port: int, remit: Remit, own: Iterable[str] = (), name: str | None = None) -> str | None:
+    """Why `text` may not be dialled; None if it may. `own`: the addresses of this host. `name`: what led there, if a
+    name did."""
     found = destinations.address(text)
     if found is None:
         return f"{text!r} is no address"
@@ -64,7 +65,7 @@ def refused(text: str, port: int, remit: Remit, own: Iterable[str] = ()) -> str 
         return f"{text} is no address of a host"
     if found in SYNTHETIC:
         return f"{text} is of the range that stands for names inside"
-    if _named(found, port, remit):
+    if _named(found, port, remit, name):
         return None
     if text in _METADATA or str(found) in _METADATA:
         return f"{text} is {_METADATA[str(found)]}"
@@ -74,13 +75,18 @@ def refused(text: str, port: int, remit: Remit, own: Iterable[str] = ()) -> str 
     return f"{text} is {kind}" if kind else None
 
 
-def _named(found: IPv4Address | IPv6Address, port: int, remit: Remit) -> bool:
-    """Does the remit name its network by number, for this port? 0.0.0.0/0 is the public world, not this host and its
-    neighbours."""
+def _named(found: IPv4Address | IPv6Address, port: int, remit: Remit, name: str | None) -> bool:
+    """Does the remit name its network by number, for this port: for all, or for this name? 0.0.0.0/0 is the public
+    world, not this host and its neighbours."""
     widest = _WIDEST if isinstance(found, IPv4Address) else _WIDEST_6
-    return any(
-        port in rule.ports and destinations.in_network(rule.cidr, found) and int(rule.cidr.rpartition("/")[2]) >= widest
+    networks = [
+        network
         for rule in remit.network
+        if port in rule.ports
+        for network in (rule.cidr, *(rule.allow_private if name and destinations.host_matches(rule.host, name) else ()))
+    ]
+    return any(
+        destinations.in_network(network, found) and int(network.rpartition("/")[2]) >= widest for network in networks
     )
 
 

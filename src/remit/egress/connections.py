@@ -12,22 +12,25 @@ from typing import Any, NamedTuple
 from remit.egress import hello
 from remit.egress.addresses import SYNTHETIC
 from remit.egress.authority import Authority
+from remit.egress.budget import DOWN, UP, Budget, Pace, Spent
 from remit.egress.dial import dial
 from remit.egress.end import End
 from remit.egress.exchange import exchange
-from remit.egress.http import Exchange, denial, unreachable
+from remit.egress.http import Exchange, Ruling, denial, unreachable
 from remit.egress.names import Names
+from remit.egress.proxy import Proxy
 from remit.egress.sockets import UNFINISHED_S, first_bytes, first_to_speak, reset
 from remit.egress.tls import Tls, problem, verifying
 from remit.policy.actions import Connect, HttpRequest, ReachHost
-from remit.policy.decide import Decision, decide, inspected
+from remit.policy.decide import Decision, decide, inspected, most_body
 from remit.policy.model import Remit
 from remit.policy.view import View
 
 Tell = Callable[[Mapping[str, Any]], None]
 """Hears of everything that was asked for, as data, from the broker's own thread."""
-Carry = Callable[[socket.socket, socket.socket], Coroutine[Any, Any, tuple[int, int]]]
-"""How many bytes went up and down. Both sockets are its own; the end of its task is theirs."""
+Carry = Callable[[socket.socket, socket.socket, Budget, int | None], Coroutine[Any, Any, tuple[int, int]]]
+"""Carries bytes between the two sockets, which are its own from then, for as long as the budget lasts and as quickly as
+the speed allows (bytes a second). How many went up and down. The end of its task is theirs."""
 
 _SILENT_S = 0.25
 """Protocols in which the server speaks first: after so long the program is probably not going to."""
@@ -47,10 +50,18 @@ class Connections:
     """Serves them, each by itself. `names`: what the addresses inside stand for."""
 
     def __init__(
-        self, remit: Remit, view: View, names: Names, tell: Tell, carry: Carry, interception: Interception | None
+        self,
+        remit: Remit,
+        view: View,
+        names: Names,
+        tell: Tell,
+        carry: Carry,
+        interception: Interception | None,
+        proxy: Proxy | None,
     ) -> None:
         self.remit, self.view, self.names, self.tell, self.carry = remit, view, names, tell, carry
-        self.interception = interception
+        self.interception, self._proxy = interception, proxy
+        self._budget = Budget(remit.network_limits)
 
     def prepare(self) -> None:
         """In the broker's loop, before the first connection asks: it takes 20 ms to read what this host trusts."""
@@ -63,6 +74,8 @@ class Connections:
         address = connection.getsockname()[0]
         name = self.names.name(address)
         decision = self._decide(name, address, port)
+        if decision.allowed and (spent := self._budget.exhausted()) is not None:
+            decision = spent
         if not decision.allowed:
             await self._turn_away(connection, name or address, port, decision)
             return
@@ -75,14 +88,17 @@ class Connections:
         if name is not None and self._intercepted(name, port, found):
             await self._intercept(connection, name, port, decision)
             return
-        dialled = await dial(target, port, self.remit)
+        dialled = await dial(target, port, self.remit, self._proxy)
         if dialled.sock is None:
             if dialled.denied:
                 decision = Decision("deny", "network.allow", f"{target}: {dialled.problem}")
                 await self._turn_away(connection, target, port, decision)
             else:
                 self.say("connect", {"host": target, "port": port, "error": dialled.problem}, "allow", decision)
-                reset(connection)
+                if found.kind == "http":
+                    await self._last_words(End(connection), unreachable(f"{target}:{port}", dialled.problem))
+                else:
+                    reset(connection)
             return
         self.say("connect", {"host": target, "port": port, "address": dialled.address}, "allow", decision)
         with dialled.sock as upstream:
@@ -95,10 +111,42 @@ class Connections:
                     return
             if name is not None and found.kind == "http":
                 machine = Exchange(name, port, "http", self._request)
-                await exchange(End(connection), End(upstream), machine, self._no_request(target, port, decision))
-            else:
-                up, down = await self.carry(connection, upstream)
-                self.tell({"event": "egress", "action": "closed", "host": target, "port": port, "up": up, "down": down})
+                await self._exchange(End(connection), End(upstream), machine, decision)
+                return
+            try:
+                up, down = await self.carry(connection, upstream, self._budget, self.remit.network_limits.speed)
+            except Spent as spent:
+                self.say("connect", {"host": target, "port": port}, "deny", spent.decision)
+                raise
+            self._closed(target, port, up, down)
+
+    async def _exchange(self, client: End, upstream: End, machine: Exchange, decision: Decision) -> None:
+        """Requests and answers, until one side ends it."""
+        where = {"host": machine.host, "port": machine.port}
+        loop = asyncio.get_running_loop()
+        pace = Pace(self.remit.network_limits.speed, loop.time())
+        moved = {UP: 0, DOWN: 0}
+
+        def refused(reason: str) -> None:
+            self.say("connect", where, "deny", Decision("deny", decision.rule, reason))
+
+        async def meter(way: str, amount: int) -> None:
+            if not self._budget.take(way, amount):
+                raise Spent(self._budget.spent(way))
+            moved[way] += amount
+            if delay := pace.delay(amount, loop.time()):
+                await asyncio.sleep(delay)
+
+        try:
+            await exchange(client, upstream, machine, refused, meter)
+        except Spent as spent:
+            self.say("connect", where, "deny", spent.decision)
+            raise
+        finally:
+            self._closed(machine.host, machine.port, moved[UP], moved[DOWN])
+
+    def _closed(self, host: str, port: int, up: int, down: int) -> None:
+        self.tell({"event": "egress", "action": "closed", "host": host, "port": port, "up": up, "down": down})
 
     def _wrong(self, name: str | None, port: int, found: hello.Hello) -> str | None:
         """Why a connection to an allowed name may not begin like this; None if it may."""
@@ -109,7 +157,7 @@ class Connections:
         if found.kind in ("more", "unreadable"):
             return f"what is said to {name} begins like TLS or HTTP and can't be read"
         if self._read(name, port) and found.kind != "http" and not self._intercepted(name, port, found):
-            return f"{name} has rules for methods or paths, and what is said to it can't be read"
+            return f"{name} has rules for what is asked of it, and what is said to it can't be read"
         return None
 
     def _intercepted(self, name: str, port: int, found: hello.Hello) -> bool:
@@ -136,11 +184,10 @@ class Connections:
                 await shaking
                 said = {"host": name, "port": port, "address": reached.sock.getpeername()[0], "intercepted": True}
                 self.say("connect", said, "allow", decision)
-                machine = Exchange(name, port, "https", self._request)
-                await exchange(client, reached, machine, self._no_request(name, port, decision))
+                await self._exchange(client, reached, Exchange(name, port, "https", self._request), decision)
         except OSError:
             if client.problem is not None:
-                reason = f"{name} has rules for methods or paths, and the program trusts no authority of the sandbox's"
+                reason = f"{name} has rules for what is asked, and the program trusts no authority of the sandbox's"
                 denied = Decision("deny", decision.rule, f"{reason}: {client.problem}")
                 self.say("connect", {"host": name, "port": port}, "deny", denied)
             raise
@@ -151,7 +198,7 @@ class Connections:
     async def _prove(self, name: str, port: int) -> End | Decision:
         """The server `name`, as this host's own programs would believe it; or why there is none: a denial of the
         policy's, one for want of proof, or (an allowed) word of the network's failure."""
-        dialled = await dial(name, port, self.remit)
+        dialled = await dial(name, port, self.remit, self._proxy)
         if dialled.sock is None:
             verdict = "deny" if dialled.denied else "allow"
             return Decision(verdict, "network.allow", f"{name}: {dialled.problem}")
@@ -191,19 +238,13 @@ class Connections:
     def _read(self, name: str | None, port: int) -> bool:
         return name is not None and inspected(self.remit, name, port)
 
-    def _request(self, request: HttpRequest) -> Decision:
+    def _request(self, request: HttpRequest) -> Ruling:
         decision = decide(self.remit, request, self.view)
+        if decision.allowed:
+            decision = self._budget.exhausted() or decision
         said = {"method": request.method, "host": request.host, "port": request.port, "path": request.path}
         self.say("http", said, decision.verdict, decision)
-        return decision
-
-    def _no_request(self, target: str, port: int, decision: Decision) -> Callable[[str], None]:
-        """Records what an allowed connection carried that was no request at all."""
-
-        def refused(reason: str) -> None:
-            self.say("connect", {"host": target, "port": port}, "deny", Decision("deny", decision.rule, reason))
-
-        return refused
+        return Ruling(decision, most_body(self.remit, decision))
 
     async def _turn_away(self, connection: socket.socket, target: str, port: int, decision: Decision) -> None:
         """Words for a program that speaks HTTP, a reset for any other; never a hang."""

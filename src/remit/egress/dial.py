@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from remit.egress import addresses
+from remit.egress.proxy import Proxy, ProxyError, connect_through
+from remit.policy import destinations
 from remit.policy.model import Remit
 
 _PATIENCE_S = 10.0
@@ -60,8 +62,11 @@ async def resolve(host: str, port: int) -> list[tuple[Any, ...]]:
     return await answer
 
 
-async def dial(host: str, port: int, remit: Remit) -> Dialled:
-    """`host`: a name or an address in text."""
+async def dial(host: str, port: int, remit: Remit, proxy: Proxy | None = None) -> Dialled:
+    """`host`: a name or an address in text. `proxy`: the way out, where this host has no other."""
+    if proxy is not None and proxy.by_name and destinations.address(host) is None:
+        # Where the name leads is the proxy's to find, and nobody's here to judge.
+        return await _by_proxy(proxy, host, port)
     loop = asyncio.get_running_loop()
     try:
         found = await asyncio.wait_for(resolve(host, port), _PATIENCE_S)
@@ -71,24 +76,61 @@ async def dial(host: str, port: int, remit: Remit) -> Dialled:
     end = loop.time() + _IN_ALL_S
     refused = ""
     failed = ""
-    for family, kind, protocol, _, sockaddr in found:
+    for family, _, _, _, sockaddr in found:
         address = str(sockaddr[0])
-        reason = addresses.refused(address, port, remit, own)
+        reason = addresses.refused(address, port, remit, own, host)
         if reason is not None:
             refused = refused or reason
             continue
-        sock = socket.socket(family, kind | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC, protocol)
-        try:
-            await asyncio.wait_for(loop.sock_connect(sock, sockaddr), min(_PATIENCE_S, max(0.1, end - loop.time())))
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        except (OSError, TimeoutError) as error:
-            sock.close()
-            failed = failed or f"{address} port {port}: {str(error) or 'no answer'}"
-            continue
-        return Dialled(sock, address)
+        if proxy is not None and not proxy.passes(address):
+            dialled = await _by_proxy(proxy, address, port)
+        else:
+            dialled = await _connect(family, sockaddr, min(_PATIENCE_S, max(0.1, end - loop.time())))
+        if dialled.sock is not None:
+            return dialled
+        failed = failed or dialled.problem
     if failed:
         return Dialled(None, "", failed)
     return Dialled(None, "", refused or f"{host} has no address", denied=bool(refused))
+
+
+async def _connect(family: int, sockaddr: tuple[Any, ...], seconds: float) -> Dialled:
+    sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+    address = str(sockaddr[0])
+    try:
+        await asyncio.wait_for(asyncio.get_running_loop().sock_connect(sock, sockaddr), seconds)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    except (OSError, TimeoutError) as error:
+        sock.close()
+        return Dialled(None, "", f"{address} port {sockaddr[1]}: {str(error) or 'no answer'}")
+    except BaseException:
+        sock.close()
+        raise
+    return Dialled(sock, address)
+
+
+async def _by_proxy(proxy: Proxy, host: str, port: int) -> Dialled:
+    """The proxy is the remit's own word, so its address is not judged. There is no other way if it fails."""
+    try:
+        found = await asyncio.wait_for(resolve(proxy.host, proxy.port), _PATIENCE_S)
+    except (OSError, UnicodeError, TimeoutError) as error:
+        return Dialled(None, "", f"{proxy.shown} can't be resolved: {str(error) or 'no answer'}")
+    dialled = Dialled(None, "", f"{proxy.shown} has no address")
+    for family, _, _, _, sockaddr in found:
+        dialled = await _connect(family, sockaddr, _PATIENCE_S)
+        if dialled.sock is not None:
+            break
+    if dialled.sock is None:
+        return Dialled(None, "", f"{proxy.shown}: {dialled.problem}")
+    try:
+        await connect_through(dialled.sock, proxy, host, port)
+    except ProxyError as error:
+        dialled.sock.close()
+        return Dialled(None, "", str(error))
+    except BaseException:
+        dialled.sock.close()
+        raise
+    return Dialled(dialled.sock, host)
 
 
 def own_addresses() -> frozenset[str]:

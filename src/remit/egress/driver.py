@@ -12,8 +12,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from remit.egress import dns
+from remit.egress.budget import Pace
 from remit.egress.connections import Carry, Connections, Interception, Tell
 from remit.egress.names import Names
+from remit.egress.proxy import Proxy
 from remit.egress.sockets import exactly, lost, reset
 from remit.policy.decide import Decision
 from remit.policy.model import Remit
@@ -21,7 +23,6 @@ from remit.policy.view import View
 
 _MOST = 1024
 """Connections at once."""
-_TOO_MANY = Decision("deny", "network.allow", f"more than {_MOST} connections at once")
 _OTHER_DESCRIPTORS = 128
 """What the rest of this process may need beside two for each connection."""
 _IDLE_S = 60.0
@@ -44,16 +45,18 @@ class Broker:
         carry: Carry,
         interception: Interception | None = None,
         release: Callable[[], None] = lambda: None,
+        proxy: Proxy | None = None,
     ) -> None:
         self.remit, self.view, self._release = remit, view, release
         self.names = Names()
-        self._connections = Connections(remit, view, self.names, tell, carry, interception)
+        self._connections = Connections(remit, view, self.names, tell, carry, interception, proxy)
         self._say = self._connections.say
         opened = [socket.socket(fileno=fd) for fd in sockets]
         self._datagrams, self._streams, *self._listeners = opened
         self._ports = tuple(ports)
-        self._free = _MOST
+        self._free = self._most = _MOST
         self._loop = asyncio.new_event_loop()
+        self._pace = Pace(remit.network_limits.new_connections, self._loop.time())
         self._main = self._loop.create_task(self._serve())
         self._thread = threading.Thread(target=self._run, name="remit-broker", daemon=True)
 
@@ -62,7 +65,8 @@ class Broker:
         return self.names.name(address)
 
     def start(self) -> None:
-        self._free = min(_MOST, max(1, (_descriptors() - _OTHER_DESCRIPTORS) // 2))
+        self._most = min(self.remit.network_limits.connections, max(1, (_descriptors() - _OTHER_DESCRIPTORS) // 2))
+        self._free = self._most
         self._thread.start()
 
     def stop(self) -> None:
@@ -104,14 +108,23 @@ class Broker:
                 # Gone before it was taken, or the host has no descriptors left just now.
                 await asyncio.sleep(0.05)
                 continue
-            if self._free <= 0:
+            refused = self._too_many(listener)
+            if refused is not None:
                 reset(connection)
-                self._say("connect", {"host": "anywhere", "port": 0}, "deny", _TOO_MANY)
+                self._say("connect", {"host": "anywhere", "port": 0}, "deny", refused)
                 continue
             self._free -= 1
             task = asyncio.create_task(self._guarded(serve, connection, *arguments))
             tasks.add(task)
             task.add_done_callback(tasks.discard)
+
+    def _too_many(self, listener: socket.socket) -> Decision | None:
+        if self._free <= 0:
+            return Decision("deny", "network.limits.connections", f"more than {self._most} connections at once")
+        if listener is not self._streams and not self._pace.admits(self._loop.time()):
+            rate = self.remit.network_limits.new_connections
+            return Decision("deny", "network.limits.new_connections", f"more than {rate} new connections a second")
+        return None
 
     async def _guarded(self, serve: Callable[..., Any], connection: socket.socket, *arguments: Any) -> None:
         """Whatever goes wrong with one connection is the end of that one alone, and never lets it pass."""

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 
+from remit.egress.budget import DOWN, UP
 from remit.egress.end import End
 from remit.egress.http import Closed, Exchange, Refused, Step, ToClient, ToUpstream
 
+Meter = Callable[[str, int], Awaitable[None]]
+"""Hears of bytes that have come and are not passed on yet, `up` or `down`; waits as the speed wants. Raises OSError
+where they may not be."""
 
-async def exchange(client: End, upstream: End, machine: Exchange, refused: Callable[[str], None]) -> None:
+
+async def exchange(client: End, upstream: End, machine: Exchange, refused: Callable[[str], None], meter: Meter) -> None:
     """Until one side ends it. `refused` hears why something was no request at all. Raises OSError where a side is
     lost."""
     over = asyncio.Event()
@@ -37,16 +42,17 @@ async def exchange(client: End, upstream: End, machine: Exchange, refused: Calla
         if ended:
             over.set()
 
-    async def read(end: End, feed: Callable[[bytes], Iterator[Step]]) -> None:
+    async def read(end: End, way: str, feed: Callable[[bytes], Iterator[Step]]) -> None:
         while not over.is_set():
             data = await end.recv()
+            await meter(way, len(data))
             await act(feed(data))
             if not data:
                 return
 
     tasks = [
-        asyncio.create_task(read(client, machine.from_client)),
-        asyncio.create_task(read(upstream, machine.from_upstream)),
+        asyncio.create_task(read(client, UP, machine.from_client)),
+        asyncio.create_task(read(upstream, DOWN, machine.from_upstream)),
     ]
     ended = asyncio.create_task(over.wait())
     try:

@@ -12,6 +12,7 @@ import h11
 from remit.policy.actions import HttpRequest
 from remit.policy.decide import Decision
 
+_TOO_LONG = "the body is longer than its rule's max_body"
 _CLEARLY = ["send a request that is read in one way"]
 LONGEST_HEAD = 64 * 1024
 """Bytes of a request's line and headers."""
@@ -25,6 +26,13 @@ class ToUpstream(NamedTuple):
 
 class ToClient(NamedTuple):
     data: bytes
+
+
+class Ruling(NamedTuple):
+    """The verdict on a request. `most_body`: bytes that it may carry; None for any length."""
+
+    decision: Decision
+    most_body: int | None = None
 
 
 class Asked(NamedTuple):
@@ -49,15 +57,17 @@ Step = ToUpstream | ToClient | Asked | Refused | Closed
 
 class Exchange:
     """One connection of a program's. `host`, `port`: where it goes, which is what it asked for and nothing else.
-    `scheme`: http or https. `decide`: the verdict on a request."""
+    `scheme`: http or https. `decide`: the ruling on a request."""
 
-    def __init__(self, host: str, port: int, scheme: str, decide: Callable[[HttpRequest], Decision]) -> None:
+    def __init__(self, host: str, port: int, scheme: str, decide: Callable[[HttpRequest], Ruling]) -> None:
         self.host, self.port, self.scheme = host, port, scheme
         self._decide = decide
         self._client = h11.Connection(h11.SERVER, max_incomplete_event_size=LONGEST_HEAD)
         self._upstream = h11.Connection(h11.CLIENT, max_incomplete_event_size=LONGEST_HEAD)
         self._head = b""
         self._over = False
+        self._room: int | None = None
+        """What the request that is being read may still carry."""
         self._ahead = {id(self._client): 0, id(self._upstream): 0}
         # Neither side speaks HTTP any more (WebSocket): bytes are carried as they are.
         self._switched = False
@@ -67,6 +77,9 @@ class Exchange:
         if self._over:
             return
         if self._switched:
+            if not self._fits(len(data)):
+                yield Refused(_TOO_LONG)
+                data = b""
             yield ToUpstream(data) if data else Closed()
             return
         if self._too_far_ahead(self._client, data):
@@ -114,9 +127,10 @@ class Exchange:
                 if isinstance(event, h11.InformationalResponse) and event.status_code == 101:
                     yield ToClient(self._send_client(event))
                     self._switched = True
-                    for made, side in ((ToClient, self._upstream), (ToUpstream, self._client)):
-                        if rest := side.trailing_data[0]:
-                            yield made(rest)
+                    if rest := self._upstream.trailing_data[0]:
+                        yield ToClient(rest)
+                    if early := self._client.trailing_data[0]:
+                        yield from self.from_client(early)
                     return
                 yield ToClient(self._send_client(event))
                 if isinstance(event, h11.EndOfMessage):
@@ -146,13 +160,16 @@ class Exchange:
                 if wrong is not None:
                     yield from self._refuse(400, wrong)
                     return
-                request = HttpRequest(event.method.decode(), self.host, self.port, self._path(event))
-                decision = self._decide(request)
+                request = self._request(event)
+                decision, self._room = self._decide(request)
                 yield Asked(request, decision)
                 if not decision.allowed:
                     yield from self._deny(request, decision)
                     return
                 event = h11.Request(method=event.method, target=self._target(event), headers=_end_to_end(event.headers))
+            if isinstance(event, h11.Data) and not self._fits(len(event.data)):
+                yield from self._refuse(413, _TOO_LONG)
+                return
             out = self._upstream.send(event)
             if out:
                 yield ToUpstream(out)
@@ -160,6 +177,19 @@ class Exchange:
                 # The answer was there before all of the question was.
                 yield from self._next()
                 return
+
+    def _request(self, event: h11.Request) -> HttpRequest:
+        headers = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in event.headers)
+        said = dict(headers)
+        # Of both only one is there, and the first is a number: `_wrong` and h11 saw to that.
+        body = None if "transfer-encoding" in said else int(said.get("content-length", "0"))
+        return HttpRequest(event.method.decode(), self.host, self.port, self._path(event), headers, body)
+
+    def _fits(self, length: int) -> bool:
+        """Takes so much of what the request may carry."""
+        if self._room is not None:
+            self._room -= length
+        return self._room is None or self._room >= 0
 
     def _answering(self) -> bool:
         return self._client.our_state in (h11.SEND_RESPONSE, h11.SEND_BODY)
@@ -260,7 +290,7 @@ class Exchange:
                 ("Connection", "close"),
             ]
             lines = "".join(f"{name}: {value}\r\n" for name, value in headers)
-            reason = {400: "Bad Request", 403: "Forbidden"}.get(status, "Refused")
+            reason = {400: "Bad Request", 403: "Forbidden", 413: "Content Too Large"}.get(status, "Refused")
             yield ToClient(f"HTTP/1.1 {status} {reason}\r\n{lines}\r\n".encode() + text)
         yield Closed()
 

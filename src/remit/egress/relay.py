@@ -14,9 +14,44 @@ import signal
 import socket
 from typing import Any
 
+from remit.egress.budget import DOWN, UP, Budget, Spent
 from remit.errors import HostError
+from remit.policy.decide import Decision
 
 _LONGEST = 64 * 1024
+
+
+class _Load:
+    """One connection that the relay carries, and what it was lent of the sandbox's budget."""
+
+    def __init__(self, budget: Budget, done: asyncio.Future[tuple[int, int]]) -> None:
+        self._budget, self.done = budget, done
+        self._lent = {UP: 0, DOWN: 0}
+        self._spent: Decision | None = None
+
+    def lend(self, way: str) -> int | None:
+        share = self._budget.borrow(way)
+        self._lent[way] += share or 0
+        return share
+
+    def answer(self, event: dict[str, Any]) -> dict[str, Any]:
+        """More, or the end of it."""
+        more = {way: self.lend(way) or 0 if event[way] else 0 for way in (UP, DOWN)}
+        spent = [way for way in (UP, DOWN) if event[way] and not more[way]]
+        if spent:
+            self._spent = self._budget.spent(spent[0])
+            return {"command": "close", "id": event["id"]}
+        return {"command": "more", "id": event["id"], "up_bytes": more[UP], "down_bytes": more[DOWN]}
+
+    def ended(self, up: int, down: int) -> None:
+        for way, moved in ((UP, up), (DOWN, down)):
+            self._budget.give_back(way, max(0, self._lent[way] - moved))
+        if self.done.done():
+            return
+        if self._spent is not None:
+            self.done.set_exception(Spent(self._spent))
+        else:
+            self.done.set_result((up, down))
 
 
 class Relay:
@@ -27,32 +62,34 @@ class Relay:
         self._control: socket.socket | None = None
         self._pid = 0
         self._next = 0
-        self._waiting: dict[int, asyncio.Future[tuple[int, int]]] = {}
+        self._loads: dict[int, _Load] = {}
         self._listening: asyncio.Task[None] | None = None
 
-    async def carry(self, client: socket.socket, upstream: socket.socket) -> tuple[int, int]:
-        """How many bytes went up and down, when both directions have ended. Both sockets are the relay's from then."""
+    async def carry(
+        self, client: socket.socket, upstream: socket.socket, budget: Budget, speed: int | None
+    ) -> tuple[int, int]:
+        """How many bytes went up and down, when both directions have ended; it ends where `budget` does. `speed`: bytes
+        a second. Both sockets are the relay's from then."""
         control = self._control or self._start()
         self._next += 1
         number = self._next
-        done = asyncio.get_running_loop().create_future()
-        self._waiting[number] = done
-        command = {"command": "relay", "id": number, "up_bytes": None, "down_bytes": None}
-        command |= {"idle_ms": None, "bytes_per_second": None}
+        load = _Load(budget, asyncio.get_running_loop().create_future())
+        self._loads[number] = load
+        terms = {"up_bytes": load.lend(UP), "down_bytes": load.lend(DOWN), "asks": budget.bounded()}
+        command = {"command": "relay", "id": number, **terms, "idle_ms": None, "bytes_per_second": speed}
         fds = [client.fileno(), upstream.fileno()]
         try:
             await self._send(control, json.dumps(command).encode(), fds)
             # Held here as well, they would outlive a relay that is killed.
             client.close()
             upstream.close()
-            up, down = await done
-            return up, down
+            return await load.done
         except asyncio.CancelledError:
             with contextlib.suppress(OSError):  # It is gone, and with it what it carried.
                 await self._send(control, json.dumps({"command": "close", "id": number}).encode(), [])
             raise
         finally:
-            self._waiting.pop(number, None)
+            self._loads.pop(number, None)
 
     async def _send(self, control: socket.socket, packet: bytes, fds: list[int]) -> None:
         while True:
@@ -84,16 +121,20 @@ class Relay:
         try:
             while packet := await loop.sock_recv(control, _LONGEST):
                 event: dict[str, Any] = json.loads(packet)
-                waiting = self._waiting.get(event["id"])
-                if waiting is not None and not waiting.done():
-                    waiting.set_result((event["up"], event["down"]))
+                load = self._loads.get(event["id"])
+                if load is None:
+                    continue
+                if event["event"] == "wants":
+                    await self._send(control, json.dumps(load.answer(event)).encode(), [])
+                else:
+                    load.ended(event["up"], event["down"])
         except (OSError, ValueError, KeyError):
             pass
         finally:
             # Lost: what it carried has been reset.
-            for waiting in self._waiting.values():
-                if not waiting.done():
-                    waiting.set_exception(OSError("the relay is gone"))
+            for load in self._loads.values():
+                if not load.done.done():
+                    load.done.set_exception(OSError("the relay is gone"))
             self.stop()
 
     def stop(self) -> None:

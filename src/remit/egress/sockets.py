@@ -27,7 +27,7 @@ async def first_bytes(connection: socket.socket, seconds: float) -> hello.Hello:
     try:
         async with asyncio.timeout(seconds) as patience:
             while True:
-                await _readable(connection)
+                await readable(connection)
                 data = connection.recv(hello.LONGEST, socket.MSG_PEEK)
                 if not data:
                     return hello.Hello("other")
@@ -46,7 +46,7 @@ async def first_bytes(connection: socket.socket, seconds: float) -> hello.Hello:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
 
 
-async def _readable(*sockets: socket.socket) -> socket.socket:
+async def readable(*sockets: socket.socket) -> socket.socket:
     """The first of them that has something to read, or its end."""
     loop = asyncio.get_running_loop()
     ready: asyncio.Future[socket.socket] = loop.create_future()
@@ -66,7 +66,7 @@ async def _readable(*sockets: socket.socket) -> socket.socket:
 
 async def first_to_speak(program: socket.socket, server: socket.socket) -> socket.socket:
     """Which of the two speaks first. The program, where both have."""
-    first = await _readable(program, server)
+    first = await readable(program, server)
     with contextlib.suppress(BlockingIOError):
         if program.recv(1, socket.MSG_PEEK):
             return program

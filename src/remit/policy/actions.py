@@ -49,10 +49,15 @@ class ReachHost(NamedTuple):
 
 
 class HttpRequest(NamedTuple):
+    """`headers`: names in small letters with their values, in order. `body`: bytes that it says it carries; None where
+    it does not say."""
+
     method: str
     host: str
     port: int
     path: str
+    headers: tuple[tuple[str, str], ...] = ()
+    body: int | None = 0
 
 
 class CallTool(NamedTuple):

@@ -54,19 +54,30 @@ def host(base: str, child: str) -> bool:
 
 
 def network(base: NetworkRule, child: NetworkRule) -> bool:
-    """Empty `methods` and `paths` mean all."""
-    from ipaddress import ip_network
-
+    """Empty `methods`, `paths` and `headers` mean all."""
     if not set(child.ports) <= set(base.ports):
         return False
     if base.methods and (not child.methods or not set(child.methods) <= set(base.methods)):
         return False
     if base.paths and not (child.paths and all(any(path_pattern(b, c) for b in base.paths) for c in child.paths)):
         return False
+    if base.max_body is not None and (child.max_body is None or child.max_body > base.max_body):
+        return False
+    wanted = dict(child.headers)
+    if not all(name in wanted and set(wanted[name]) <= set(values) for name, values in base.headers):
+        return False
+    if not all(any(_subnet(wide, narrow) for wide in base.allow_private) for narrow in child.allow_private):
+        return False
     if base.cidr and child.cidr:
-        wide, narrow = ip_network(base.cidr), ip_network(child.cidr)
-        return wide.version == narrow.version and narrow.subnet_of(wide)  # type: ignore[arg-type]
+        return _subnet(base.cidr, child.cidr)
     return host(base.host, child.host)
+
+
+def _subnet(base: str, child: str) -> bool:
+    from ipaddress import ip_network
+
+    wide, narrow = ip_network(base), ip_network(child)
+    return wide.version == narrow.version and narrow.subnet_of(wide)  # type: ignore[arg-type]
 
 
 def tool(base: ToolRule, child: ToolRule) -> bool:

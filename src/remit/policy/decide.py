@@ -27,7 +27,7 @@ from remit.policy.actions import (
     Task,
     UseCredential,
 )
-from remit.policy.model import Remit, ToolRule
+from remit.policy.model import NetworkRule, Remit, ToolRule
 from remit.policy.view import View
 
 _ABSENT = "builtin.absent"
@@ -174,8 +174,7 @@ def _reach(remit: Remit, action: ReachHost, view: View) -> Decision:
 def inspected(remit: Remit, name: str, port: int) -> bool:
     """Must what is said on such a connection be read? If no rule allows all of it."""
     return not any(
-        destinations.host_matches(rule.host, name) and port in rule.ports and not rule.methods and not rule.paths
-        for rule in remit.network
+        destinations.host_matches(rule.host, name) and port in rule.ports and rule.whole for rule in remit.network
     )
 
 
@@ -202,9 +201,30 @@ def _http(remit: Remit, action: HttpRequest, view: View) -> Decision:
             near = f"{action.method} is not among {', '.join(rule.methods)}"
         elif rule.paths and not _globs(rule.paths, path):
             near = f"{path} matches none of {', '.join(rule.paths)}"
+        elif rule.headers and (missing := _missing(rule, action)) is not None:
+            near = missing
+        elif rule.max_body is not None and action.body is not None and action.body > rule.max_body:
+            near = f"a body of {action.body} bytes is more than {rule.max_body}"
         else:
             return _allow(f"network.allow[{i}]", f"{action.method} {host}{path} matches {rule.host}")
     return _deny("network.allow", near or f"{host} port {action.port} is not granted: {_beyond(remit)}")
+
+
+def _missing(rule: NetworkRule, action: HttpRequest) -> str | None:
+    """Which condition on headers the request does not meet."""
+    for name, values in rule.headers:
+        said = [value for header, value in action.headers if header == name]
+        if len(said) != 1:
+            return f"a request has {name} once, not {len(said)} times"
+        if said[0] not in values:
+            return f"{name} is none of {', '.join(values)}"
+    return None
+
+
+def most_body(remit: Remit, decision: Decision) -> int | None:
+    """The bytes that a request may carry under the rule that allowed it; None for any length."""
+    inside = decision.rule.removeprefix("network.allow[").removesuffix("]")
+    return remit.network[int(inside)].max_body if decision.allowed else 0
 
 
 def _tool_matches(rules: tuple[ToolRule, ...], action: CallTool) -> int | None:

@@ -150,9 +150,33 @@ def _network(remit: Remit) -> Iterator[Line]:
     for i, rule in enumerate(remit.network):
         limits = f", only {' '.join(rule.methods)}" if rule.methods else ""
         limits += f", only {' '.join(rule.paths)}" if rule.paths else ""
+        limits += "".join(f", only with {name}: {' or '.join(values)}" for name, values in rule.headers)
+        limits += f", with at most {show_size(rule.max_body)} a request" if rule.max_body is not None else ""
+        limits += f", also at {' '.join(rule.allow_private)}" if rule.allow_private else ""
         ports = ", ".join(map(str, rule.ports))
         yield Line("network", f"network.allow[{i}]", f"{rule.host or rule.cidr} on port {ports}{limits}.")
+    if remit.network:
+        yield from _network_limits(remit)
     yield Line("network", "network.allow", "Nothing else can be reached, and no other name is resolved.")
+
+
+def _network_limits(remit: Remit) -> Iterator[Line]:
+    limits = remit.network_limits
+    said = {
+        "connections": f"At most {limits.connections} connections at once",
+        "new_connections": f"At most {limits.new_connections} new connections a second",
+        "up": f"At most {show_size(limits.up or 0)} leave, in all",
+        "down": f"At most {show_size(limits.down or 0)} come in, in all",
+        "speed": f"At most {show_size(limits.speed or 0)} a second on one connection",
+    }
+    for name, text in said.items():
+        if getattr(limits, name) is not None:
+            yield Line("network", f"network.limits.{name}", f"{text}.")
+    if remit.upstream is not None:
+        judged = "judged here" if remit.upstream.resolve == "here" else "found by the proxy, and judged by nobody here"
+        proxy = f"{remit.upstream.host} port {remit.upstream.port}"
+        text = f"The world is reached by the proxy {proxy}; addresses are {judged}."
+        yield Line("network", "network.upstream", text)
 
 
 def _tools(remit: Remit) -> Iterator[Line]:

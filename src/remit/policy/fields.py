@@ -64,6 +64,11 @@ def _merged(a: Mapping[str, str], b: Mapping[str, str]) -> dict[str, str]:
 
 
 _NUMBER = Field(lambda c, b: bool(c <= b), min)
+_CAP = Field(
+    lambda c, b: b is None or (c is not None and bool(c <= b)),
+    lambda a, b: min((x for x in (a, b) if x is not None), default=None),
+)
+"""A number, or None for as much as there is."""
 _ADDS = Field(lambda c, b: True, _union, lambda c, b: _union(b, c))
 """Restrictions and labels: a child can add to them and take none away, so it can't widen here."""
 
@@ -84,6 +89,13 @@ FIELDS: dict[str, Field] = {
     "filesystem.work.from": Field(lambda c, b: bool(c == b), lambda a, b: a if a == b else None),
     "filesystem.deny": _ADDS,
     "network.allow": _entries(covers.network),
+    "network.limits.connections": _NUMBER,
+    "network.limits.new_connections": _CAP,
+    "network.limits.up": _CAP,
+    "network.limits.down": _CAP,
+    "network.limits.speed": _CAP,
+    # Another way out hears what is said, and judges in another's place.
+    "network.upstream": Field(lambda c, b: bool(c == b), lambda a, b: a if a == b else None),
     "tools.allow": _entries(covers.tool),
     "tools.deny": _ADDS,
     # `ask` speaks only of what `allow` covers (see `decide`), so more of it is less.

@@ -115,13 +115,16 @@ def _numbered(names: Iterable[str]) -> list[tuple[Path, str]]:
     return [(("extends", i), name) for i, name in enumerate(names)]
 
 
+_ONE_ALONE = {"state.to": "keep files in different places", "network.upstream": "reach the world by different proxies"}
+
+
 def _met(a: Parts, b: Parts, doc: Document, path: Path) -> Parts:
     """What both allow. Raises `PolicyError` where that can't be said."""
     met = {**a, **b}
     for key in a.keys() & b.keys():
         value = FIELDS[key].meet(a[key].value, b[key].value)
-        if value is None and key == "state.to":
-            message = f"{a[key].document.source} and {b[key].document.source} keep files in different places"
+        if value is None and key in _ONE_ALONE:
+            message = f"{a[key].document.source} and {b[key].document.source} {_ONE_ALONE[key]}"
             raise PolicyError((doc.problem(path, "E_CONFLICT", message, "extend one of them"),))
         # The one that the value is nearer to is the one to name when a child goes beyond it.
         nearer = a[key] if value == a[key].value else b[key]
@@ -147,13 +150,18 @@ def _widens(key: str, entry: Entry, before: Entry) -> Problem:
     return entry.document.problem(path, "E_WIDENS", message, hint)
 
 
+_BYTES = tuple(f"limits.{name}" for name in ("memory", "disk", "output")) + tuple(
+    f"network.limits.{name}" for name in ("up", "down", "speed")
+)
+
+
 def shown(key: str, value: Any) -> str:
     """A field's value as a person would write it."""
     if isinstance(value, tuple):
         return "[" + ", ".join(_entry(item) for item in value) + "]"
     if isinstance(value, bool):
         return "true" if value else "false"
-    if key in ("limits.memory", "limits.disk", "limits.output"):
+    if value is not None and key in _BYTES:
         return units.show_size(value).replace(" ", "")
     if key in ("limits.wall", "limits.cpu_time"):
         return units.show_duration(value).replace(" ", "")

@@ -15,7 +15,7 @@ from remit.errors import PolicyError, Problem
 from remit.policy.digest import digest
 from remit.policy.document import Document
 from remit.policy.inherit import Folding, Read
-from remit.policy.model import Effective, Filesystem, Limits, Process, Remit, State, Tools
+from remit.policy.model import Effective, Filesystem, Limits, NetworkLimits, Process, Remit, State, Tools
 from remit.policy.parts import Parts
 
 _LATER = {
@@ -88,6 +88,14 @@ def _remit(top: Document, merged: Parts, directory: str) -> Remit:
             deny=said("filesystem.deny", ()),
         ),
         network=said("network.allow", ()),
+        network_limits=NetworkLimits(
+            connections=said("network.limits.connections", NetworkLimits().connections),
+            new_connections=said("network.limits.new_connections", None),
+            up=said("network.limits.up", None),
+            down=said("network.limits.down", None),
+            speed=said("network.limits.speed", None),
+        ),
+        upstream=said("network.upstream", None),
         tools=Tools(said("tools.allow", ()), said("tools.deny", ()), said("tools.ask", ())),
         credentials=said("credentials.use", ()),
         state=State(said("state.keep", ()), said("state.to", posixpath.normpath(posixpath.join(directory, "kept")))),

@@ -46,13 +46,47 @@ class Filesystem(NamedTuple):
 
 
 class NetworkRule(NamedTuple):
-    """One allowed destination: `host` (exact, or `*.` and a domain) or `cidr`; the other is empty."""
+    """One allowed destination: `host` (exact, or `*.` and a domain) or `cidr`; the other is empty.
+
+    `headers`: names in small letters, each with the values of which it must have one; `max_body` in bytes.
+    `allow_private`: networks that are not public and that the name may lead to all the same."""
 
     host: str
     cidr: str
     ports: tuple[int, ...]
     methods: tuple[str, ...] = ()
     paths: tuple[str, ...] = ()
+    headers: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    max_body: int | None = None
+    allow_private: tuple[str, ...] = ()
+
+    @property
+    def whole(self) -> bool:
+        """Does it allow all that may be said on such a connection, so that nobody needs to read it?"""
+        return not self.methods and not self.paths and not self.headers and self.max_body is None
+
+
+class NetworkLimits(NamedTuple):
+    """Of one sandbox. `up`, `down`: bytes in all; `speed`: bytes a second of one connection, both ways together;
+    `new_connections` a second. None: as much as the host gives."""
+
+    connections: int = 1024
+    new_connections: int | None = None
+    up: int | None = None
+    down: int | None = None
+    speed: int | None = None
+
+
+class Upstream(NamedTuple):
+    """The proxy by which this host reaches the world. `auth_env`, `auth_file`: where `user:password` is, if it wants
+    one. `resolve`: who finds the addresses of names, `here` or the `proxy`. `direct`: networks reached without it."""
+
+    host: str
+    port: int
+    auth_env: str = ""
+    auth_file: str = ""
+    resolve: str = "here"
+    direct: tuple[str, ...] = ()
 
 
 class ToolRule(NamedTuple):
@@ -111,6 +145,8 @@ class Remit(NamedTuple):
     process: Process = Process()
     filesystem: Filesystem = Filesystem()
     network: tuple[NetworkRule, ...] = ()
+    network_limits: NetworkLimits = NetworkLimits()
+    upstream: Upstream | None = None
     tools: Tools = Tools()
     credentials: tuple[CredentialGrant, ...] = ()
     state: State = State()
@@ -140,10 +176,11 @@ class Remit(NamedTuple):
         )
         reads = tuple(ReadGrant(**grant) for grant in files["read"])
         body["filesystem"] = Filesystem(reads, files["work_from"], tuple(files["deny"]))
-        body["network"] = tuple(
-            NetworkRule(r["host"], r["cidr"], tuple(r["ports"]), tuple(r["methods"]), tuple(r["paths"]))
-            for r in body["network"]
-        )
+        body["network"] = tuple(map(_network_rule, body["network"]))
+        if "network_limits" in body:
+            body["network_limits"] = NetworkLimits(**body["network_limits"])
+        if "upstream" in body:
+            body["upstream"] = Upstream(**{**body["upstream"], "direct": tuple(body["upstream"]["direct"])})
         body["tools"] = Tools(*(tuple(ToolRule(**rule) for rule in tools[k]) for k in ("allow", "deny", "ask")))
         body["credentials"] = tuple(
             CredentialGrant(c["name"], c["provider"], c["ttl_ms"], tuple(c["hosts"])) for c in body["credentials"]
@@ -153,10 +190,22 @@ class Remit(NamedTuple):
         return cls(**body)
 
 
+def _network_rule(said: Mapping[str, Any]) -> NetworkRule:
+    lists = {name: tuple(said.get(name, ())) for name in ("ports", "methods", "paths", "allow_private")}
+    headers = tuple((name, tuple(values)) for name, values in said.get("headers", ()))
+    return NetworkRule(**{**said, **lists, "headers": headers})
+
+
+_LATER = {"headers", "max_body", "allow_private", "network_limits", "upstream"}
+"""Said only where they say something: a remit without them keeps the digest that it had before there were any."""
+
+
 def _encode(value: Any) -> Any:
     names = getattr(value, "_fields", None)
     if names is not None:
-        return {name: _encode(item) for name, item in zip(names, value, strict=True)}
+        usual = value._field_defaults
+        said = zip(names, value, strict=True)
+        return {name: _encode(item) for name, item in said if name not in _LATER or item != usual[name]}
     if isinstance(value, tuple):
         return [_encode(item) for item in value]
     return dict(value) if isinstance(value, Mapping) else value

@@ -5,14 +5,14 @@ Rules of this room: pure. Paths are computed on text; whether they exist is foun
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from remit.errors import PolicyError, Problem
 from remit.policy import places, units
 from remit.policy.document import MAX_PROBLEMS, Document, Path
-from remit.policy.model import CredentialGrant, NetworkRule, ReadGrant, ToolRule
+from remit.policy.model import CredentialGrant, NetworkRule, ReadGrant, ToolRule, Upstream
 
 _KIB, _MIB, _TIB = 1024, 1024**2, 1024**4
 _DAY = 86_400_000
@@ -46,6 +46,7 @@ def parts(document: Document, directory: str | None, home: str) -> Parts:
     reading.top()
     reading.process()
     reading.filesystem()
+    reading.network()
     reading.later()
     reading.state()
     reading.limits()
@@ -148,22 +149,51 @@ class _Reading:
 
     def later(self) -> None:
         """What is in the schema and not enforced yet; `load` refuses it unless it is empty."""
-        if "allow" in self.section("network"):
-            at: Path = ("network", "allow")
-            self.put(at, tuple(_network_rule(rule) for rule in self.section("network")["allow"]))
-            for i, rule in enumerate(self.found["network.allow"].value):
-                reason = places.bad_network(rule.cidr)
-                if reason is not None:
-                    self.fault((*at, i, "cidr"), "E_VALUE", reason, "for example 10.0.0.0/8")
-                bad = places.bad_host(rule.host)
-                if bad is not None:
-                    self.fault((*at, i, "host"), "E_VALUE", *bad)
         tools = self.section("tools")
         for key in ("allow", "deny", "ask"):
             if key in tools:
                 self.put(("tools", key), tuple(ToolRule(r["server"], r["tool"]) for r in tools[key]))
         if "use" in self.section("credentials"):
             self.put(("credentials", "use"), tuple(map(_credential, self.section("credentials")["use"])))
+
+    def network(self) -> None:
+        network = self.section("network")
+        for i, rule in enumerate(network.get("allow", ())):
+            at: Path = ("network", "allow", i)
+            for name, said in (("cidr", [rule.get("cidr", "")]), ("allow_private", rule.get("allow_private", []))):
+                self.networks((*at, name), said)
+            bad = places.bad_host(rule.get("host", ""))
+            if bad is not None:
+                self.fault((*at, "host"), "E_VALUE", *bad)
+            names = [name.lower() for name in rule.get("headers", {})]
+            for name in {name for name in names if names.count(name) > 1 or name in _NOT_CONDITIONS}:
+                reason = _NOT_CONDITIONS.get(name, "stands twice, in large and small letters")
+                self.fault((*at, "headers"), "E_VALUE", f"{name}: {reason}", "leave it out")
+        if "allow" in network:
+            self.put(("network", "allow"), tuple(map(_network_rule, network["allow"])))
+        for key, value in network.get("limits", {}).items():
+            amount = int(value) if key in ("connections", "new_connections") else units.size(value)
+            self.put(("network", "limits", key), amount)
+        if "upstream" in network:
+            self.upstream(network["upstream"])
+
+    def networks(self, path: Path, said: Iterable[str]) -> None:
+        for network in said:
+            reason = places.bad_network(network)
+            if reason is not None:
+                self.fault(path, "E_VALUE", reason, "for example 10.0.0.0/8")
+
+    def upstream(self, said: Mapping[str, Any]) -> None:
+        at: Path = ("network", "upstream")
+        host, _, port = said["proxy"].removeprefix("http://").rstrip("/").rpartition(":")
+        if not 0 < int(port) < 65536:
+            self.fault((*at, "proxy"), "E_VALUE", f"{port} is no port", "1 to 65535")
+        self.networks((*at, "direct"), said.get("direct", ()))
+        file = self.place((*at, "auth_file"), said["auth_file"]) if "auth_file" in said else ""
+        resolve, direct = said.get("resolve", "here"), tuple(said.get("direct", ()))
+        self.put(
+            at, Upstream(host.strip("[]").lower(), int(port), said.get("auth_env", ""), file or "", resolve, direct)
+        )
 
     def state(self) -> None:
         state = self.section("state")
@@ -204,10 +234,29 @@ class _Reading:
             self.fault(path, "E_VALUE", f"{name}: {show(amount)} is more than {show(most)}, the most")
 
 
+_NOT_CONDITIONS = {
+    "host": "it is always the host itself",
+    "content-length": "max_body bounds it",
+    "transfer-encoding": "it says how the body is sent, and is written anew",
+    "connection": "it is of one connection, and is written anew",
+}
+
+
 def _network_rule(rule: Mapping[str, Any]) -> NetworkRule:
-    methods, paths = tuple(rule.get("methods", ())), tuple(rule.get("paths", ()))
-    ports = tuple(int(port) for port in rule["ports"])
-    return NetworkRule(rule.get("host", "").lower(), rule.get("cidr", ""), ports, methods, paths)
+    headers = {
+        name.lower(): (values,) if isinstance(values, str) else tuple(values)
+        for name, values in rule.get("headers", {}).items()
+    }
+    return NetworkRule(
+        host=rule.get("host", "").lower(),
+        cidr=rule.get("cidr", ""),
+        ports=tuple(int(port) for port in rule["ports"]),
+        methods=tuple(rule.get("methods", ())),
+        paths=tuple(rule.get("paths", ())),
+        headers=tuple(sorted(headers.items())),
+        max_body=units.size(rule["max_body"]) if "max_body" in rule else None,
+        allow_private=tuple(rule.get("allow_private", ())),
+    )
 
 
 def _credential(grant: Mapping[str, Any]) -> CredentialGrant:

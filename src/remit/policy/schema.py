@@ -205,10 +205,12 @@ def _unknown_key(document: Document, path: Path, key: str, node: Node) -> Proble
 
 def _elsewhere(key: str) -> str | None:
     """The boundary that knows `key`, if it merely stands in the wrong place."""
+    if key in schema()["properties"]:
+        return f"`{key}:` stands at the top"
     for name, node in schema()["properties"].items():
         if key in node.get("properties", {}):
             return f"'{key}' belongs to `{name}:`"
-    return f"`{key}:` stands at the top" if key in schema()["properties"] else None
+    return None
 
 
 def _plain(value: Any) -> str:

@@ -94,7 +94,7 @@ class Attempt(NamedTuple):
                 what = f"look up {name}"
             case ReachHost(name, port):
                 what = f"connect to {name} port {port}"
-            case HttpRequest(method, host, port, path):
+            case HttpRequest(method=method, host=host, port=port, path=path):
                 what = f"{method} {host}:{port}{path}"
             case _:
                 what = str(self.action)

@@ -51,6 +51,7 @@ def receipt(effective: Effective, compiled: Compiled, template: Template, outcom
             "disk_bytes": usage.get("disk_bytes", 0),
             "disk_files": usage.get("disk_files", 0),
         },
+        "network": dict(outcome.network),
         "attempts": outcome.attempts,
         "refusals": outcome.refusals,
         "refusals_in_all": outcome.refusals_in_all,

@@ -38,6 +38,7 @@ class Outcome:
         self.refusals_in_all = 0
         self.refusals_room = Budget(_MAX_REFUSALS, _MAX_REFUSAL_BYTES)
         self.attempts = 0
+        self.network = {"connections": 0, "up_bytes": 0, "down_bytes": 0}
         self.kept: tuple[Kept, ...] = ()
         self.not_kept: tuple[NotKept, ...] = ()
         self.keep_error: str | None = None
@@ -159,7 +160,13 @@ class Serving:
         from remit.sandbox.attempts import of_broker
 
         with self._lock:
-            self._outcome.attempts += event["action"] != "closed"
+            closed = event["action"] == "closed"
+            self._outcome.attempts += not closed
+            if closed:
+                network = self._outcome.network
+                network["connections"] += 1
+                network["up_bytes"] += event["up"]
+                network["down_bytes"] += event["down"]
             # Names and paths are the guest's own words here, too.
             said = {k: shorten(v) if isinstance(v, str) else v for k, v in event.items()}
             self._listener.event(said)

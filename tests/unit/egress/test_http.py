@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from remit.egress.http import Asked, Closed, Exchange, Refused, ToClient, ToUpstream
+from remit.egress.http import Asked, Closed, Exchange, Refused, Ruling, ToClient, ToUpstream
 from remit.policy.decide import Decision
 
 HOST = b"Host: web.test\r\n"
@@ -28,9 +28,10 @@ class Said:
                 for step in feed(data[at : at + 16384]):
                     self._take(step)
 
-    def _decide(self, request: Any) -> Decision:
+    def _decide(self, request: Any) -> Ruling:
         self.asked.append(f"{request.method} {request.path}")
-        return Decision("deny" if request.path.startswith("/no") else "allow", "network.allow[0]", "so")
+        decision = Decision("deny" if request.path.startswith("/no") else "allow", "network.allow[0]", "so")
+        return Ruling(decision, 10 if request.path.startswith("/short") else None)
 
     def _take(self, step: Any) -> None:
         assert not self.over, "nothing comes after the end"

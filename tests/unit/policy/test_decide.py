@@ -40,6 +40,7 @@ REMIT = Remit(
         NetworkRule("*.files.example.com", "", (443, 8443)),
         NetworkRule("", "10.1.0.0/16", (5432,)),
         NetworkRule("", "2001:db8::/32", (443,)),
+        NetworkRule("up.example.com", "", (443,), headers=(("x-tenant", ("acme", "umbrella")),), max_body=10),
     ),
     tools=Tools(
         (ToolRule("github", "get_*"), ToolRule("github", "merge")),
@@ -127,6 +128,30 @@ ALLOWED_AND_DENIED = [
         HttpRequest("PUT", "a.files.example.com", 8443, "/"),
         HttpRequest("PUT", "a.files.example.com", 80, "/"),
         "network.allow[1]",
+        "network.allow",
+    ),
+    (
+        HttpRequest("POST", "up.example.com", 443, "/", (("a", "b"), ("x-tenant", "acme")), 10),
+        HttpRequest("POST", "up.example.com", 443, "/", (("a", "b"), ("x-tenant", "acme")), 11),
+        "network.allow[4]",
+        "network.allow",
+    ),
+    (
+        HttpRequest("POST", "up.example.com", 443, "/", (("x-tenant", "umbrella"),), None),
+        HttpRequest("POST", "up.example.com", 443, "/", (("x-tenant", "Umbrella"),), None),
+        "network.allow[4]",
+        "network.allow",
+    ),
+    (
+        HttpRequest("GET", "up.example.com", 443, "/", (("x-tenant", "acme"),)),
+        HttpRequest("GET", "up.example.com", 443, "/", (("x-tenant", "acme"), ("x-tenant", "other"))),
+        "network.allow[4]",
+        "network.allow",
+    ),
+    (
+        HttpRequest("GET", "up.example.com", 443, "/", (("x-tenant", "acme"),)),
+        HttpRequest("GET", "up.example.com", 443, "/"),
+        "network.allow[4]",
         "network.allow",
     ),
     (CallTool("github", "get_issue"), CallTool("github", "get_secret_x"), "tools.allow[0]", "tools.deny[0]"),

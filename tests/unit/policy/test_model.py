@@ -8,6 +8,7 @@ from remit.policy.model import (
     CredentialGrant,
     Filesystem,
     Limits,
+    NetworkLimits,
     NetworkRule,
     Process,
     ReadGrant,
@@ -15,6 +16,7 @@ from remit.policy.model import (
     State,
     ToolRule,
     Tools,
+    Upstream,
 )
 from tests.unit.policy.remits import load_text, loaded
 
@@ -24,7 +26,12 @@ FULL = Remit(
     labels=("untrusted",),
     process=Process(("python3",), "run", True, {"A": "1"}, ("TERM",)),
     filesystem=Filesystem((ReadGrant("/a", "/b"),), "/repo", ("**/.env",)),
-    network=(NetworkRule("x.example", "", (443,), ("GET",), ("/v1/**",)), NetworkRule("", "10.0.0.0/8", (80,))),
+    network=(
+        NetworkRule("x.example", "", (443,), ("GET",), ("/v1/**",), (("a", ("b",)),), 10, ("10.1.0.0/16",)),
+        NetworkRule("", "10.0.0.0/8", (80,)),
+    ),
+    network_limits=NetworkLimits(10, 5, 1000, None, 7),
+    upstream=Upstream("proxy.example", 3128, "PROXY_AUTH", "", "proxy", ("10.0.0.0/8",)),
     tools=Tools((ToolRule("s", "t"),), (ToolRule("s", "u"),), (ToolRule("s", "v*"),)),
     credentials=(CredentialGrant("github", "file", 1000, ("api.github.com",)),),
     state=State(("out/**",), "/kept"),

@@ -44,7 +44,15 @@ ACTIONS = st.one_of(
     st.builds(Connect, ADDRESSES, st.sampled_from([0, 80, 443, 5432, 70000])),
     st.builds(ConnectUnix, st.sampled_from(["@a", "/tmp/x", "/run/x", "x"])),
     st.builds(ResolveName, HOSTS | st.text(max_size=20)),
-    st.builds(HttpRequest, st.sampled_from(["GET", "PUT"]), HOSTS, st.sampled_from([80, 443]), HTTP_PATHS),
+    st.builds(
+        HttpRequest,
+        st.sampled_from(["GET", "PUT"]),
+        HOSTS,
+        st.sampled_from([80, 443]),
+        HTTP_PATHS,
+        st.lists(st.tuples(st.sampled_from(["a", "b"]), st.sampled_from(["1", "2"])), max_size=3).map(tuple),
+        st.sampled_from([None, 0, 5, 50]),
+    ),
     st.builds(CallTool, st.sampled_from(["s", "t"]), TOOLS, st.just({})),
     st.builds(UseCredential, st.sampled_from(["k", "l"]), HOSTS),
     st.builds(KeepFile, PATHS, st.sampled_from(["file", "directory", "symlink"]), st.integers(-1, 10**10)),
@@ -128,11 +136,13 @@ def test_what_one_of_two_bases_denies_their_meeting_does_not_allow(a, b, actions
 
 RULES = st.one_of(
     st.builds(
-        lambda h, p, m, g: NetworkRule(h, "", tuple(p), m, tuple(g)),
+        lambda h, p, m, g, c, b: NetworkRule(h, "", tuple(p), m, tuple(g), tuple(c.items()), b),
         HOSTS,
         PORTS,
         METHODS,
         st.lists(HTTP_PATHS, max_size=2),
+        st.dictionaries(st.sampled_from("ab"), st.sampled_from([("1",), ("2",), ("1", "2")]), max_size=2),
+        st.sampled_from([None, None, 10, 20]),
     ),
     st.builds(lambda c, p: NetworkRule("", c, tuple(p)), CIDRS, PORTS),
 )

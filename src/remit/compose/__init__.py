@@ -8,25 +8,25 @@ import json
 import os
 import signal
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from remit import __version__
+from remit.compose.network import authority_of
+from remit.compose.network import broker as _broker
 from remit.errors import EXIT_NOT_FOUND, Denied, HostError, Interrupted, SetupError, UsageError
 from remit.plan.compile import Compiled, Request
 from remit.plan.compile import compile as compile_plan
 from remit.plan.host import HostFacts
 from remit.plan.prefix import Prefix
 from remit.plan.template import Template
-from remit.policy.decide import intercepted
 from remit.policy.model import WORK, Effective, Remit
 from remit.sandbox import closure, host, inputs, masks
 from remit.sandbox.closure.which import which
-from remit.sandbox.serving import Broker, OpenNetwork
+from remit.sandbox.serving import OpenNetwork
 
 if TYPE_CHECKING:
     from remit.egress.authority import Authority
-    from remit.plan.trust import Trust
 
 _OBSERVE = ("none", "exec+connect", "open")
 """From the least to the most."""
@@ -100,7 +100,7 @@ def load_text(text: str | bytes, source: str, directory: str) -> Effective:
 
 def _installation() -> tuple[str, tuple[tuple[str, int, int], ...]]:
     """Changes whenever those of Remit's own files do that say what a remit means."""
-    here = os.path.dirname(os.path.abspath(__file__))
+    here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     folders = (f"{here}/policy", f"{here}/policy/bases", f"{here}/contracts")
     files = sorted(
         (entry.path, entry.stat().st_size, entry.stat().st_mtime_ns)
@@ -294,40 +294,9 @@ def prepare(
     return Prepared(effective, facts, template, compile_plan(remit, facts, template, request), authority)
 
 
-def authority_of(remit: Remit, template: Template) -> tuple[Authority | None, Trust | None]:
-    """The sandbox's own certificate authority and what makes programs inside trust it, where TLS has to be read for a
-    rule. The private part stays in the first."""
-    hosts = intercepted(remit)
-    if not hosts:
-        return None, None
-    from remit.egress.authority import Authority, subject_hash
-    from remit.sandbox.trust import trust
-
-    wall = remit.limits.wall_ms
-    authority = Authority(hosts, wall / 1000 if wall else None)
-    return authority, trust(template, authority.pem, subject_hash())
-
-
 def broker(prepared: Prepared) -> OpenNetwork | None:
-    """What serves the network of a plan that has one. Its parts are imported only then: they cost 100 ms."""
-    network = prepared.compiled.plan.network
-    if network is None:
-        return None
-
-    def open_network(sockets: Sequence[int], tell: Callable[[Mapping[str, Any]], None]) -> Broker:
-        from remit.egress.connections import Interception
-        from remit.egress.driver import Broker as Driver
-        from remit.egress.relay import Relay
-        from remit.sandbox import launcher
-        from remit.sandbox.trust import roots
-
-        interception = Interception(prepared.authority, roots()) if prepared.authority is not None else None
-        view = prepared.compiled.view
-        relay = Relay(launcher.find())
-        remit = prepared.effective.remit
-        return Driver(remit, view, network.ports, sockets, tell, relay.carry, interception, relay.stop)
-
-    return open_network
+    """What serves the network of a plan that has one."""
+    return _broker(prepared.compiled, prepared.effective.remit, prepared.authority)
 
 
 def installed(
