@@ -10,7 +10,19 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Protocol
 
-from remit.sandbox.closure.runtimes import cc, chromium, git, golang, java, ldconfig, node, node_package, perl, python, rust
+from remit.sandbox.closure.runtimes import (
+    cc,
+    chromium,
+    git,
+    golang,
+    java,
+    ldconfig,
+    node,
+    node_package,
+    perl,
+    python,
+    rust,
+)
 
 if TYPE_CHECKING:
     from remit.sandbox.closure.grants import Grants

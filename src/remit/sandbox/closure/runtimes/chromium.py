@@ -1,6 +1,6 @@
-"""Chromium and what is built from it (Chrome, Playwright's, the headless shell): the directory that the program lies in,
-and fonts. Distributions put a shell script before it, which would want a shell and a dozen tools: the program itself
-stands in the script's place, as with ldconfig."""
+"""Chromium and what is built from it (Chrome, Playwright's, the headless shell): the directory that the program lies
+in, and fonts. Distributions put a shell script before it, which would want a shell and a dozen tools: the program
+itself stands in the script's place, as with ldconfig."""
 
 from __future__ import annotations
 
