@@ -66,7 +66,7 @@ def program(name: str) -> str:
     return found
 
 
-def absent(name: str) -> None:
+def absent(name: str) -> NoReturn:
     message = f"this host has no {name}"
     if "clients" in os.environ.get("REMIT_MUST_RUN", "").split(","):
         pytest.fail(message)

@@ -3,8 +3,8 @@ trusted to sign for servers. Written as `certutil -A -t C,,` would, which hosts 
 
 The format is NSS's own (lib/softoken of its source): sdb.c has the tables, sftkdb.c what is in them, sftkpwd.c the
 signatures. cert9.db has a row for each PKCS #11 object and a column for each attribute, named by its number; numbers
-are four bytes, the highest first. Trust is believed only with a signature over it in key4.db, by a key from the database's
-password. That is empty here and the salts are zeros, since nothing is secret: the files are the guest's own.
+are four bytes, the highest first. Trust is believed only with a signature over it in key4.db, by a key from the
+database's password. That is empty here and the salts are zeros, since nothing is secret: the files are the guest's own.
 """
 
 from __future__ import annotations
