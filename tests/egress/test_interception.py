@@ -137,7 +137,7 @@ except OSError as e: print('failed', 'CERTIFICATE_VERIFY_FAILED' in str(e))
 """
     held = secure(code, more="filesystem: {read: [./probe.py, ./issuer.pem]}\n")
     assert held.out == "200\nfailed True\n", held
-    assert held.refused("the program seems to trust no authority but its own: unknown ca")
+    assert held.refused("the program trusts no authority of the sandbox's: unknown ca")
     assert secure.site.asked == []
 
 

@@ -4,7 +4,11 @@ nothing of the kind it does not. What an operator's own environment says of auth
 from __future__ import annotations
 
 import importlib.util
+import os
+import shutil
+import subprocess
 import sys
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -34,7 +38,14 @@ class Client(NamedTuple):
 
 PYTHON = (sys.executable, "probe.py")
 AS_PYTHON = f"extends: python\nunsafe_widen: [process.exec]\nprocess: {{exec: ['{sys.executable}']}}\n"
-PROBE = "filesystem: {read: [./probe.py]}\n"
+_PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--retries=0", "--no-cache-dir", "download")
+_UV = ("uv", "pip", "install", "--no-cache", "--python", sys.executable, "--target", "/tmp/x")
+_JAVA = """
+import java.net.URI; import java.net.http.*;
+public class Get { public static void main(String[] a) throws Exception {
+  HttpClient.newHttpClient().send(HttpRequest.newBuilder(URI.create("$URL")).build(), HttpResponse.BodyHandlers.ofString());
+} }
+"""
 CLIENTS = {
     "curl": Client(("curl",), ("curl", "-sS", "$URL"), ("places", "CURL_CA_BUNDLE", "SSL_CERT_FILE")),
     # GnuTLS, which knows no variable.
@@ -69,15 +80,13 @@ CLIENTS = {
     ),
     "pip": Client(
         ("pip",),
-        (sys.executable, "-m", "pip", "--disable-pip-version-check", "--retries=0", "--no-cache-dir")
-        + ("download", "--no-deps", "-i", "$URL/simple/", "greet"),
+        (*_PIP, "-i", "$URL/simple/", "greet"),
         ("PIP_CERT", "REQUESTS_CA_BUNDLE"),
         more=AS_PYTHON,
     ),
     "uv": Client(
         ("uv",),
-        ("uv", "pip", "install", "--no-cache", "--python", sys.executable, "--target", "/tmp/x", "-i", "$URL/simple/")
-        + ("greet",),
+        (*_UV, "-i", "$URL/simple/", "greet"),
         ("SSL_CERT_FILE",),
         more=f"process: {{exec: [uv, '{sys.executable}'], env: {{set: {{UV_HTTP_RETRIES: '0'}}}}}}\n" + ROOMY,
     ),
@@ -102,38 +111,88 @@ CLIENTS = {
         ("DENO_CERT",),
         more=exec_only("deno") + ROOMY,
     ),
+    "java": Client(
+        ("java", "javac"),
+        ("java", "--source", "11", "probe.py"),
+        ("JAVA_TOOL_OPTIONS",),
+        _JAVA,
+        exec_only("java") + ROOMY,
+    ),
 }
 
 
 def _run(secure: Secure, client: Client, trust: str) -> Held:
     for name in client.names:
-        if importlib.util.find_spec(name) is None if not client.argv[0].endswith(name) else not _has(name):
+        if shutil.which(name) is None and importlib.util.find_spec(name) is None:
             absent(name)
 
     def filled(text: str) -> str:
         return text.replace("$URL", f"{secure.url}/v1/a").replace("$PORT", str(secure.site.port))
 
     argv = [filled(word) for word in client.argv]
-    more = client.more or ("" if client.code else exec_only(argv[0]))
-    if client.code and client.argv == PYTHON:
-        more = AS_PYTHON
-    more += PROBE if client.code and "filesystem:" not in more else ""
+    more = client.more or (AS_PYTHON if client.code else exec_only(argv[0]))
+    if client.code:
+        more += "filesystem: {read: [./probe.py]}\n"
     return secure(filled(client.code), argv=argv, more=more, env={"REMIT_TEST_TRUST": trust})
-
-
-def _has(name: str) -> bool:
-    return bool(program(name))
-
-
-def _got_through(secure: Secure, client: Client, held: Held) -> bool:
-    return client.said in held.out if client.said else bool(secure.site.asked)
 
 
 @pytest.mark.parametrize(
     ("name", "trust"), [(name, trust) for name, client in CLIENTS.items() for trust in (NONE, *client.trusts)]
 )
 def test_one_way_is_enough_and_none_is_not(secure, name, trust):
-    held = _run(secure, CLIENTS[name], trust)
-    assert _got_through(secure, CLIENTS[name], held) == (trust != NONE), held
-    if trust == NONE and not CLIENTS[name].silent:
-        assert held.refused("seems to trust no authority but its own"), held
+    client = CLIENTS[name]
+    held = _run(secure, client, trust)
+    assert (client.said in held.out if client.said else bool(secure.site.asked)) == (trust != NONE), held
+    if trust == NONE and not client.silent:
+        assert held.refused("the program trusts no authority of the sandbox's"), held
+
+
+_GO = """
+package main
+import ("net/http"; "os"; "time")
+func main() { c := http.Client{Timeout: 10 * time.Second}; _, err := c.Get(os.Args[1]); if err != nil { panic(err) } }
+"""
+
+
+@pytest.fixture(scope="module")
+def get_by_go(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    go = program("go")
+    folder = tmp_path_factory.mktemp("go")
+    (folder / "get.go").write_text(_GO)
+    env = {**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "-p=2", "GO111MODULE": "off"}
+    subprocess.run([go, "build", "-o", "get", "get.go"], cwd=folder, env=env, check=True, timeout=110)
+    return folder / "get"
+
+
+@pytest.mark.parametrize("trust", [NONE, "places", "SSL_CERT_FILE"])
+def test_a_program_of_gos(secure, get_by_go, trust):
+    url = f"{secure.url}/v1/a"
+    held = secure(argv=[str(get_by_go), url], more=exec_only(f"'{get_by_go}'"), env={"REMIT_TEST_TRUST": trust})
+    assert secure.site.asked == ([] if trust == NONE else ["GET /v1/a"]), held
+
+
+def test_keytool_reads_javas_store(secure):
+    keytool = program("keytool")
+    argv = [keytool, "-J-Xmx128m", "-list", "-v", "-storetype", "PKCS12", "-keystore", "/etc/remit/authorities.p12"]
+    held = secure(argv=argv, more=exec_only(keytool) + ROOMY)
+    assert held.out.count("Owner: CN=Remit sandbox authority") == 1, held
+    # Beside what the host trusts; a certificate that cryptography won't read is left out.
+    host = Path("/etc/ssl/certs/ca-certificates.crt")
+    trusted = host.read_text().count("BEGIN CERTIFICATE") if host.exists() else 0
+    assert held.out.count("trustedCertEntry") >= 0.9 * trusted + 1
+
+
+def test_a_client_with_an_authority_of_its_own_passes_where_nothing_is_read(secure):
+    """Its twin, where TLS is read, is in test_interception."""
+    curl = program("curl")
+    url = f"https://open.test:{secure.open.port}/"
+    more = exec_only(curl) + "filesystem: {read: [./issuer.pem]}\n"
+    held = secure(argv=[curl, "-sSf", "--cacert", "issuer.pem", "--capath", "/nowhere", url], more=more)
+    assert held.code == 0, held
+    assert secure.open.asked == ["GET /"]
+    held = secure(
+        argv=[curl, "-sSf", "--cacert", "issuer.pem", "--capath", "/nowhere", f"{secure.url}/v1/a"], more=more
+    )
+    assert held.code == 60, held
+    assert held.refused("the program trusts no authority of the sandbox's: unknown ca")
+    assert secure.site.asked == []
