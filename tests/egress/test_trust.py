@@ -123,7 +123,7 @@ CLIENTS = {
 
 def _run(secure: Secure, client: Client, trust: str) -> Held:
     for name in client.names:
-        if shutil.which(name) is None and importlib.util.find_spec(name) is None:
+        if (importlib.util.find_spec if client.argv[0] == sys.executable else shutil.which)(name) is None:
             absent(name)
 
     def filled(text: str) -> str:

@@ -138,13 +138,12 @@ class Connections:
                 self.say("connect", said, "allow", decision)
                 machine = Exchange(name, port, "https", self._request)
                 await exchange(client, reached, machine, self._no_request(name, port, decision))
-        except OSError:
+        finally:
+            # Also where the sandbox ends before the server has proved itself, which cancels this.
             if client.problem is not None:
                 reason = f"{name} has rules for methods or paths, and the program trusts no authority of the sandbox's"
                 denied = Decision("deny", decision.rule, f"{reason}: {client.problem}")
                 self.say("connect", {"host": name, "port": port}, "deny", denied)
-            raise
-        finally:
             shaking.cancel()
             await asyncio.gather(shaking, return_exceptions=True)
 
