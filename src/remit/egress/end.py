@@ -13,6 +13,8 @@ _PIECE = 64 * 1024
 _HANDSHAKE_S = 10.0
 _LINGER_S = 2.0
 """After the last words: a side that is still sending reads them only if what it sends is taken."""
+_ENDS = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError, ConnectionError)
+"""Which of them a bare end is depends on the versions of Python and OpenSSL."""
 _BROKE_OFF = "it broke off when it had seen the certificate"
 
 
@@ -67,7 +69,7 @@ class End:
         reason = error.reason or "" if isinstance(error, ssl.SSLError) else ""
         if "ALERT" in reason and ("CERTIFICATE" in reason or "UNKNOWN_CA" in reason):
             self.problem = reason.partition("ALERT_")[2].lower().replace("_", " ")
-        elif self._shown and isinstance(error, (ssl.SSLEOFError, ConnectionError)):
+        elif self._shown and isinstance(error, _ENDS):
             self.problem = _BROKE_OFF
 
     def put(self, data: bytes) -> None:
