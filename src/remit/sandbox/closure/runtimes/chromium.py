@@ -23,7 +23,8 @@ _FONTS = ("/etc/fonts", "/usr/share/fonts", "/usr/share/fontconfig", "/usr/local
 
 
 def knows(path: str, real: str) -> bool:
-    return _NAME.fullmatch(posixpath.basename(path)) is not None and _program(real) is not None
+    named = any(_NAME.fullmatch(posixpath.basename(each)) for each in (path, real))
+    return named and _program(real) is not None
 
 
 def asks(path: str) -> bool:
