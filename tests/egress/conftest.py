@@ -14,11 +14,14 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.conftest import HEAD, PYTHON, Held
+
+if TYPE_CHECKING:
+    from tests.egress.secure import Secure
 
 _DRIVER = """
 import json, os, socket, sys
@@ -41,6 +44,20 @@ if "REMIT_TEST_KEYS" in os.environ:
         with open(os.environ["REMIT_TEST_KEYS"], "w") as file:
             print(self.pem.encode()[200:].hex(), *(key.hex() for key in keys), file=file)
     authority.Authority.__init__ = noting
+if "REMIT_TEST_TRUST" in os.environ:
+    from remit.plan import trust as plan
+    from remit.sandbox import trust as disk
+    kept, gathered, told, hashed = os.environ["REMIT_TEST_TRUST"].split(","), disk.trust, plan.Trust.environment, plan.Trust.hashed
+    def trust(*arguments):
+        made = gathered(*arguments)
+        if "places" not in kept:
+            made = made._replace(places=())
+        if "places" not in kept and "hashed" not in kept:
+            made = made._replace(opened={})
+        return made if "database" in kept else made._replace(database={})
+    disk.trust = trust
+    plan.Trust.environment = lambda self: {name: value for name, value in told(self).items() if name in kept}
+    plan.Trust.hashed = lambda self, folder: hashed(self, folder) if "hashed" in kept else None
 from remit.cli.main import main
 sys.exit(main(sys.argv[1:]))
 """
@@ -97,6 +114,15 @@ class Online:
         """What the broker said in the last run."""
         lines = (self.folder / "events.jsonl").read_text().splitlines()
         return [event for event in map(json.loads, lines) if event["event"] == "egress"]
+
+
+@pytest.fixture
+def secure(online: Online, tmp_path: Path) -> Iterator[Secure]:
+    from tests.egress.secure import Secure
+
+    made = Secure(online, tmp_path)
+    yield made
+    made.close()
 
 
 @pytest.fixture

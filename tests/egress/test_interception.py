@@ -4,83 +4,18 @@ allowed. The servers' authority is known to the broker alone."""
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import Held
-from tests.egress.conftest import Online
-from tests.egress.tls import CLEARED, Issuer, Site, bare_repository
+from tests.egress.secure import exec_only, program
+from tests.egress.tls import Issuer, Site, bare_repository
 
 pytestmark = [pytest.mark.kernel]
-
-HERE = {name: ["127.0.0.1"] for name in ("api.test", "open.test", "deep.under.test")}
-
-
-class Secure:
-    """Runs code inside against `site`, which is api.test and held to GET and POST below /v1, or open.test, which is
-    not held to anything."""
-
-    def __init__(self, online: Online, folder: Path) -> None:
-        self.online, self.folder = online, folder
-        self.issuer = Issuer(folder, "issuer")
-        self.bundle = folder / "bundle.pem"
-        self.bundle.write_bytes(self.issuer.pem)
-        self.site = Site(self.issuer.issue("api.test"), folder)
-        self.open = Site(self.issuer.issue("open.test"))
-
-    @property
-    def url(self) -> str:
-        return f"https://api.test:{self.site.port}"
-
-    def __call__(self, code: str = "", argv: list[str] | None = None, more: str = "", site: Site | None = None,
-                 paths: str = "'/v1/**'", env: Mapping[str, str] | None = None) -> Held:  # fmt: skip
-        port = (site or self.site).port
-        allow = [
-            f"{{host: api.test, ports: [{port}], methods: [GET, POST, PUT], paths: [{paths}]}}",
-            f"{{host: '*.under.test', ports: [{port}], methods: [GET]}}",
-            f"{{host: open.test, ports: [{self.open.port}]}}",
-            f"{{cidr: 127.0.0.0/8, ports: [{port}, {self.open.port}]}}",
-        ]
-        before = {name: os.environ.pop(name) for name in CLEARED if name in os.environ}
-        try:
-            trusted = {"SSL_CERT_FILE": str(self.bundle), **(env or {})}
-            return self.online(allow, code, names=HERE, argv=argv, more=more, env=trusted, timeout=90)
-        finally:
-            os.environ.update(before)
-
-    def said(self, action: str) -> list[dict[str, object]]:
-        return [event for event in self.online.egress() if event["action"] == action]
-
-    def close(self) -> None:
-        for site in (self.site, self.open):
-            site.shutdown()
-            site.server_close()
-
-
-@pytest.fixture
-def secure(online: Online, tmp_path: Path) -> Iterator[Secure]:
-    made = Secure(online, tmp_path)
-    yield made
-    made.close()
-
-
-def program(name: str) -> str:
-    found = shutil.which(name)
-    if found is None:
-        pytest.skip(f"this host has no {name}")
-    return found
-
-
-def exec_only(*programs: str) -> str:
-    return f"process: {{exec: [{', '.join(programs)}]}}\n"
 
 
 def test_methods_and_paths_are_held_request_by_request_on_one_connection(secure):

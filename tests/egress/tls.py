@@ -22,6 +22,8 @@ from cryptography.x509.oid import NameOID
 CLEARED = (
     "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO", "PIP_CERT",
     "NODE_EXTRA_CA_CERTS", "AWS_CA_BUNDLE", "DENO_CERT", "CARGO_HTTP_CAINFO", "NIX_SSL_CERT_FILE",
+    "DENO_TLS_CA_STORE", "UV_NATIVE_TLS", "UV_INSECURE_HOST", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "NODE_OPTIONS",
+    "NODE_TLS_REJECT_UNAUTHORIZED", "GIT_SSL_NO_VERIFY", "GIT_SSL_CAPATH", "PYTHONHTTPSVERIFY",
 )  # fmt: skip
 """What an operator's own environment may say of authorities: none of it is to be what makes these tests pass."""
 ONE_DAY = datetime.timedelta(days=1)

@@ -185,13 +185,12 @@ class Connections:
                 said = {"host": name, "port": port, "address": reached.sock.getpeername()[0], "intercepted": True}
                 self.say("connect", said, "allow", decision)
                 await self._exchange(client, reached, Exchange(name, port, "https", self._request), decision)
-        except OSError:
+        finally:
+            # Also where the sandbox ends before the server has proved itself, which cancels this.
             if client.problem is not None:
                 reason = f"{name} has rules for what is asked, and the program trusts no authority of the sandbox's"
                 denied = Decision("deny", decision.rule, f"{reason}: {client.problem}")
                 self.say("connect", {"host": name, "port": port}, "deny", denied)
-            raise
-        finally:
             shaking.cancel()
             await asyncio.gather(shaking, return_exceptions=True)
 

@@ -13,6 +13,9 @@ _PIECE = 64 * 1024
 _HANDSHAKE_S = 10.0
 _LINGER_S = 2.0
 """After the last words: a side that is still sending reads them only if what it sends is taken."""
+_ENDS = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError, ConnectionError)
+"""Which of them a bare end is depends on the versions of Python and OpenSSL."""
+_BROKE_OFF = "it broke off when it had seen the certificate"
 
 
 class End:
@@ -22,6 +25,7 @@ class End:
         self.sock, self.tls = sock, tls
         self.problem: str | None = None
         """Why the other side does not want this side's certificate, if it does not."""
+        self._shown = False
         self._waiting = bytearray()
         self._sending = asyncio.Lock()
 
@@ -34,9 +38,10 @@ class End:
             data: bytes | None = None
             try:
                 while not self.tls.shake(data):
+                    self._shown = self._shown or self.tls.pending
                     await self._flush()
                     data = await loop.sock_recv(self.sock, _PIECE)
-            except ssl.SSLError as error:
+            except (ssl.SSLError, ConnectionError) as error:
                 self._note(error)
                 raise
             finally:
@@ -58,11 +63,14 @@ class End:
             raise
         return said
 
-    def _note(self, error: ssl.SSLError) -> None:
-        """With TLS 1.3 a program that does not trust says so only after the handshake."""
-        reason = error.reason or ""
+    def _note(self, error: OSError) -> None:
+        """With TLS 1.3 a program that does not trust says so only after the handshake. Node and Python's asyncio break
+        it off without a word. GnuTLS ends it first, and then looks no different from a browser's spare connection."""
+        reason = error.reason or "" if isinstance(error, ssl.SSLError) else ""
         if "ALERT" in reason and ("CERTIFICATE" in reason or "UNKNOWN_CA" in reason):
             self.problem = reason.partition("ALERT_")[2].lower().replace("_", " ")
+        elif self._shown and isinstance(error, _ENDS):
+            self.problem = _BROKE_OFF
 
     def put(self, data: bytes) -> None:
         """To be sent by the next `drain`."""

@@ -14,7 +14,7 @@ from remit.plan import egress
 from remit.plan import launch_plan as lp
 from remit.plan.host import HostFacts
 from remit.plan.template import Template, TemplateFile
-from remit.plan.trust import AUTHORITY, BUNDLE, STORE, Trust
+from remit.plan.trust import AUTHORITY, BUNDLE, DATABASE, STORE, Trust
 from remit.policy.model import WORK, Remit
 from remit.policy.view import Place, View
 
@@ -77,7 +77,7 @@ class Root:
         root._writable(remit, host, home)
         root._closure(remit, template, trust)
         if trust is not None:
-            root._trust(trust)
+            root._trust(trust, home)
         for i, grant in enumerate(remit.filesystem.read):
             kind = inputs.get(grant.source)
             if kind is None:
@@ -152,7 +152,7 @@ class Root:
         if hashed is not None:
             self.ops.append(lp.Symlink(f"{folder}/{hashed}", AUTHORITY))
 
-    def _trust(self, trust: Trust) -> None:
+    def _trust(self, trust: Trust, home: str) -> None:
         for path, content in ((AUTHORITY, trust.authority), (BUNDLE, trust.bundle)):
             self._dirs(path)
             self.ops.append(lp.File(path, content))
@@ -160,6 +160,10 @@ class Root:
         if trust.store:
             self.ops.append(lp.Bytes(STORE, trust.store))
             self.places.append(Place(STORE, False, False, "builtin.trust", tree=False))
+        for name, content in trust.database.items():
+            path = f"{home}/{DATABASE}/{name}"
+            self._dirs(path)
+            self.ops.append(lp.Bytes(path, content, 0o600))
         for path in trust.places:
             self._dirs(path)
             self.ops.append(lp.Symlink(path, BUNDLE))

@@ -14,6 +14,9 @@ BUNDLE = f"{FOLDER}/authorities.pem"
 """The host's and the sandbox's own."""
 STORE = f"{FOLDER}/authorities.p12"
 """The same for Java."""
+DATABASE = ".pki/nssdb"
+"""Below the home directory: the sandbox's own alone, for NSS in Chromium, which trusts it beside its own roots. NSS
+writes there too, so the guest may; it would deceive itself alone."""
 PLACES = (
     "/etc/ssl/certs/ca-certificates.crt",  # Debian, Arch, Alpine
     "/etc/pki/tls/certs/ca-bundle.crt",  # Fedora and its kin
@@ -40,7 +43,7 @@ class Trust(NamedTuple):
     """`authority`, `bundle`: in PEM. `subject`: by which OpenSSL finds the authority in a directory. `places`: where
     the bundle is to be, as the directories above really are. `opened`: directories of the host with such places in
     them, and what else is there: they are made anew inside, entry by entry. `store`: for Java, as PKCS #12 in
-    hexadecimal digits, if it is there."""
+    hexadecimal digits, if it is there. `database`: for NSS, name -> content in hexadecimal digits, if it is there."""
 
     authority: str
     subject: str
@@ -48,6 +51,7 @@ class Trust(NamedTuple):
     places: tuple[str, ...] = ()
     opened: Mapping[str, tuple[Entry, ...]] = {}
     store: str = ""
+    database: Mapping[str, str] = {}
 
     def hashed(self, folder: str) -> str | None:
         """The authority's name in a directory of OpenSSL's; None if `folder` is none."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 
+from remit.errors import HostError
 from remit.plan.template import Template
 from remit.plan.trust import PLACES, Entry, Trust
 
+_NSS = "libnss3.so"
 _MOST_ENTRIES = 4096
 _MOST_BYTES = 8 * 1024 * 1024
 
@@ -40,7 +42,8 @@ def trust(template: Template, authority: str, subject: str) -> Trust:
             places.append(place)
     java = any(tree.executable and os.path.exists(f"{tree.host}/bin/java") for tree in template.trees)
     store = _store(bundle) if java else ""
-    return Trust(authority, subject, bundle, tuple(dict.fromkeys(places)), opened, store)
+    database = _database(authority) if _has_nss(template) else {}
+    return Trust(authority, subject, bundle, tuple(dict.fromkeys(places)), opened, store, database)
 
 
 def _bundle() -> str:
@@ -67,6 +70,26 @@ def _store(bundle: str) -> str:
             warnings.simplefilter("ignore")
             named.append(pkcs12.PKCS12Certificate(load_pem_x509_certificate(text.encode()), b"%d" % i))
     return pkcs12.serialize_java_truststore(named, NoEncryption()).hex()
+
+
+def _has_nss(template: Template) -> bool:
+    return any(os.path.basename(file.inside) == _NSS for file in template.files) or any(
+        tree.executable and os.path.exists(f"{tree.host}/{_NSS}") for tree in template.trees
+    )
+
+
+def _database(authority: str) -> dict[str, str]:
+    try:
+        from remit.sandbox.nss import database
+
+        made = database(authority)
+    except (ImportError, AttributeError) as error:
+        raise HostError(
+            "trust",
+            f"a program uses NSS, whose database of authorities can't be made with this Python's SQLite: {error}",
+            hint="use a Python whose sqlite3 has Connection.serialize (SQLite 3.36 or later)",
+        ) from error
+    return {"cert9.db": made.certificates.hex(), "key4.db": made.keys.hex()}
 
 
 def _entries(folder: str) -> tuple[Entry, ...] | None:

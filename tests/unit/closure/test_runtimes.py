@@ -191,3 +191,32 @@ def test_a_script_before_ldconfig_brings_no_shell(build: Builder, tmp_path: Path
     assert leads_to(made, str(program)) == f"{program}.real"
     assert leads_to(made, "/bin/sh") is None
     assert leads_to(build(str(other)), "/bin/sh")
+
+
+def test_chromium_has_its_directory_and_no_shell_of_its_wrappers(build: Builder, tmp_path: Path) -> None:
+    """Twin: one of the name that has none of Chromium's files beside it is a program like any other."""
+    home = tmp_path / "opt"
+    home.mkdir()
+    shutil.copy2("/bin/true", home / "chrome")
+    (home / "google-chrome").write_text('#!/bin/sh\nexec "$(dirname "$0")/chrome" "$@"\n')
+    (home / "google-chrome").chmod(0o755)
+    (home / "resources.pak").touch()
+    assert tree_of(build(str(home / "chrome")), str(home)) is None
+    assert leads_to(build(str(home / "google-chrome")), "/bin/sh")
+    (home / "icudtl.dat").touch()
+    for name in ("chrome", "google-chrome"):
+        (tmp_path / name).symlink_to(home / name)
+        made = build(str(tmp_path / name))
+        assert tree_of(made, str(home))
+        assert leads_to(made, "/bin/sh") is None
+        assert role(made, str(home / "chrome")) == "program"
+        inside.assert_loads(made, str(home / "chrome"))
+        assert leads_to(made, str(tmp_path / name)) == str(home / "chrome")
+
+
+def test_what_nss_loads_by_name_comes_with_it(build: Builder) -> None:
+    made = build(_need("certutil"))
+    present = {os.path.basename(file.inside): file.inside for file in made.files}
+    for name in ("libsoftokn3.so", "libfreebl3.so", "libnssckbi.so"):
+        inside.assert_loads(made, present[name])
+    assert "libnssckbi.so" not in {os.path.basename(file.inside) for file in build("/bin/true").files}

@@ -38,7 +38,7 @@ def _trust(**more):
 def _ops(template, trust):
     root = Root()
     root._closure(Remit("a"), template, trust)
-    root._trust(trust)
+    root._trust(trust, "/home/agent")
     return root.ops, {place.path: place for place in root.places}
 
 
@@ -88,6 +88,15 @@ def test_a_hash_that_is_taken_is_counted_on():
 def test_java_is_told_only_where_there_is_a_store():
     assert "JAVA_TOOL_OPTIONS" not in _trust().environment()
     assert STORE in _trust(store="00").environment()["JAVA_TOOL_OPTIONS"]
+
+
+def test_the_database_of_nss_lies_in_the_home_directory_for_its_owner_alone():
+    ops, _ = _ops(Template(), _trust(database=MappingProxyType({"cert9.db": "00", "key4.db": "01"})))
+    made = [op for op in ops if isinstance(op, lp.Bytes)]
+    assert made == [
+        lp.Bytes("/home/agent/.pki/nssdb/cert9.db", "00", 0o600),
+        lp.Bytes("/home/agent/.pki/nssdb/key4.db", "01", 0o600),
+    ]
 
 
 def test_every_place_leads_to_the_bundle_as_directories_really_are(tmp_path, monkeypatch):

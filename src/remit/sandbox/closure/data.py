@@ -43,6 +43,8 @@ PLUGINS = {
     "libc.so.6": "gconv",
     # OpenSSL's older digests and ciphers: MD4 and Blowfish are asked for by ordinary mail and archive tools.
     "libcrypto.so.3": "ossl-modules",
+    # Where some distributions keep the libraries that NSS loads by name.
+    "libnss3.so": "nss",
 }
 """Library -> directory beside it whose libraries it loads by name."""
 

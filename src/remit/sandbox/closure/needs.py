@@ -17,6 +17,13 @@ BY_NAME = ("libgcc_s.so.1", "libnss_files.so.2", "libnss_dns.so.2", "libresolv.s
 """Loaded by the C library by name and so in nobody's list: the first by pthread_cancel and pthread_exit, the others
 when it looks up users and hosts (in one piece with it since glibc 2.34, and then absent)."""
 
+_BY_LIBRARY = {
+    # NSS: its cryptography and store of certificates, without which it does not start, and the authorities that
+    # Mozilla trusts.
+    "libnss3.so": ("libsoftokn3.so", "libfreebl3.so", "libfreeblpriv3.so", "libnssckbi.so"),
+}
+"""Library -> others that it loads by name."""
+
 _PART_OF_MUSL = re.compile(r"lib(c|pthread|rt|m|dl|util|xnet)\.(so|musl-).*")
 """musl answers for these itself, whether or not there are files of the name."""
 
@@ -42,7 +49,7 @@ def libraries(
                 loaded[name] = at
                 yield at
                 yield from (p for p in asker.variants(at) if p != at and _fits(p, asker.elf))
-                queue.append((Asker.of(library, asker), at, ()))
+                queue.append((Asker.of(library, asker), at, _BY_LIBRARY.get(name, ())))
             elif strict and name not in extra and not (asker.musl_path and _PART_OF_MUSL.fullmatch(name)):
                 raise HostError(
                     "closure",

@@ -10,7 +10,19 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Protocol
 
-from remit.sandbox.closure.runtimes import cc, git, golang, java, ldconfig, node, node_package, perl, python, rust
+from remit.sandbox.closure.runtimes import (
+    cc,
+    chromium,
+    git,
+    golang,
+    java,
+    ldconfig,
+    node,
+    node_package,
+    perl,
+    python,
+    rust,
+)
 
 if TYPE_CHECKING:
     from remit.sandbox.closure.grants import Grants
@@ -24,7 +36,7 @@ class Runtime(Protocol):
     def add(self, grants: Grants, path: str) -> str: ...
 
 
-RUNTIMES: tuple[Runtime, ...] = (python, node, node_package, git, java, golang, perl, rust, cc, ldconfig)
+RUNTIMES: tuple[Runtime, ...] = (python, node, node_package, git, java, golang, perl, rust, cc, chromium, ldconfig)
 
 
 def recognise(path: str) -> Runtime | None:
