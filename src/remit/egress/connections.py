@@ -5,20 +5,21 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from ipaddress import IPv4Address
 from typing import Any, NamedTuple
 
 from remit.egress import hello
 from remit.egress.addresses import SYNTHETIC
+from remit.egress.answers import Answer, denied, unreachable
 from remit.egress.authority import Authority
 from remit.egress.dial import dial
 from remit.egress.end import End
 from remit.egress.exchange import exchange
-from remit.egress.http import Exchange, denial, unreachable
+from remit.egress.http import Exchange, written
 from remit.egress.names import Names
 from remit.egress.sockets import UNFINISHED_S, first_bytes, first_to_speak, reset
-from remit.egress.tls import Tls, problem, verifying
+from remit.egress.tls import HTTP1, HTTP2, Tls, problem, verifying
 from remit.policy.actions import Connect, HttpRequest, ReachHost
 from remit.policy.decide import Decision, decide, inspected
 from remit.policy.model import Remit
@@ -33,6 +34,8 @@ _SILENT_S = 0.25
 """Protocols in which the server speaks first: after so long the program is probably not going to."""
 _FIRST_BYTES_S = 30.0
 """For what must be read."""
+_MOST_WIDE = 16
+"""Connections in HTTP/2 that may keep as much as a far server's speed needs; the others keep little."""
 _UNPROVEN = "builtin.certificate"
 
 
@@ -51,6 +54,7 @@ class Connections:
     ) -> None:
         self.remit, self.view, self.names, self.tell, self.carry = remit, view, names, tell, carry
         self.interception = interception
+        self._wide = 0
 
     def prepare(self) -> None:
         """In the broker's loop, before the first connection asks: it takes 20 ms to read what this host trusts."""
@@ -116,47 +120,68 @@ class Connections:
         return found.kind == "tls" and self.interception is not None and self._read(name, port)
 
     async def _intercept(self, connection: socket.socket, name: str, port: int, decision: Decision) -> None:
-        """TLS to both sides, and every request read in between. Where the server does not prove to be `name`, the
-        program is told in words and nothing is sent to that server."""
+        """TLS to both sides, and every request read in between. The server is asked first: what it speaks, of what the
+        program offered, the program is offered then, so that nothing is translated. Where the server does not prove to
+        be `name`, the program is told in words and nothing is sent to that server."""
         assert self.interception is not None  # noqa: S101
-        client = End(connection, Tls(self.interception.authority.context(name)))
-        shaking = asyncio.create_task(client.shake())
+        offers = hello.offers(connection.recv(hello.LONGEST, socket.MSG_PEEK))
+        offered = tuple(one for one in offers if one in (HTTP1, HTTP2)) or (HTTP1,)
+        reached = await self._prove(name, port, offered)
+        speaks = (HTTP1, HTTP2) if isinstance(reached, Decision) else (reached.protocol,)
+        client = End(connection, Tls(self.interception.authority.context(name, speaks)))
         try:
-            reached = await self._prove(name, port)
             if isinstance(reached, Decision):
                 verdict = "deny" if not reached.allowed else "allow"
                 error = {} if verdict == "deny" else {"error": reached.reason}
                 self.say("connect", {"host": name, "port": port, **error}, verdict, reached if not error else decision)
-                await shaking
+                await client.shake()
                 what = f"https://{name}" + (f":{port}" if port != 443 else "")
                 refused = reached.rule == "network.allow" and not reached.allowed
-                await self._last_words(client, denial(what, reached) if refused else unreachable(what, reached.reason))
+                await self._last_words(client, denied(what, reached) if refused else unreachable(what, reached.reason))
                 return
             with reached.sock:
-                await shaking
+                await client.shake()
                 said = {"host": name, "port": port, "address": reached.sock.getpeername()[0], "intercepted": True}
                 self.say("connect", said, "allow", decision)
-                machine = Exchange(name, port, "https", self._request)
-                await exchange(client, reached, machine, self._no_request(name, port, decision))
+                no_request = self._no_request(name, port, decision)
+                if client.protocol != reached.protocol:
+                    no_request(f"the program and {name} agree on no protocol inside TLS")
+                    reset(connection)
+                elif client.protocol == HTTP2:
+                    await self._streams(client, reached, name, port, no_request)
+                else:
+                    await exchange(client, reached, Exchange(name, port, "https", self._request), no_request)
         except OSError:
             if client.problem is not None:
                 reason = f"{name} has rules for methods or paths, and the program trusts no authority of the sandbox's"
-                denied = Decision("deny", decision.rule, f"{reason}: {client.problem}")
-                self.say("connect", {"host": name, "port": port}, "deny", denied)
+                denial = Decision("deny", decision.rule, f"{reason}: {client.problem}")
+                self.say("connect", {"host": name, "port": port}, "deny", denial)
             raise
-        finally:
-            shaking.cancel()
-            await asyncio.gather(shaking, return_exceptions=True)
 
-    async def _prove(self, name: str, port: int) -> End | Decision:
+    async def _streams(
+        self, client: End, upstream: End, name: str, port: int, no_request: Callable[[str], None]
+    ) -> None:
+        # Only here: it takes 12 ms, which a sandbox that speaks no HTTP/2 need not wait for.
+        from remit.egress.flow import NARROW, Windows
+        from remit.egress.http2 import Exchanges
+        from remit.egress.streams import streams
+
+        windows = Windows() if self._wide < _MOST_WIDE else NARROW
+        self._wide += 1
+        try:
+            await streams(client, upstream, Exchanges(name, port, self._request, windows=windows), no_request)
+        finally:
+            self._wide -= 1
+
+    async def _prove(self, name: str, port: int, offered: Sequence[str]) -> End | Decision:
         """The server `name`, as this host's own programs would believe it; or why there is none: a denial of the
-        policy's, one for want of proof, or (an allowed) word of the network's failure."""
+        policy's, one for want of proof, or (an allowed) word of the network's failure. `offered`: protocols."""
         dialled = await dial(name, port, self.remit)
         if dialled.sock is None:
             verdict = "deny" if dialled.denied else "allow"
             return Decision(verdict, "network.allow", f"{name}: {dialled.problem}")
         try:
-            server = End(dialled.sock, Tls(await self._verifying, name))
+            server = End(dialled.sock, Tls(await self._verifying, name, offered))
             await server.shake()
         except OSError as error:
             dialled.sock.close()
@@ -169,11 +194,18 @@ class Connections:
             raise
         return server
 
-    async def _last_words(self, client: End, words: bytes) -> None:
+    async def _last_words(self, client: End, words: Answer) -> None:
         """In answer to whatever the program asks first."""
         async with asyncio.timeout(_FIRST_BYTES_S):
+            if client.protocol == HTTP2:
+                from remit.egress.http2 import Exchanges
+                from remit.egress.streams import streams
+
+                machine = Exchanges("", 0, self._request, instead=words)
+                await streams(client, None, machine, lambda _: None)
+                return
             await client.recv()
-        client.put(words)
+        client.put(written(words))
         await client.drain()
         await client.end()
         await client.linger()
@@ -210,7 +242,7 @@ class Connections:
         found = await first_bytes(connection, _SILENT_S)
         if found.kind == "http":
             self.say("connect", {"host": target, "port": port}, "deny", decision)
-            await self._last_words(End(connection), denial(f"{target}:{port}", decision))
+            await self._last_words(End(connection), denied(f"{target}:{port}", decision))
             return
         self._refuse(connection, target, port, decision)
 
