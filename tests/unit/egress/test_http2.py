@@ -1,0 +1,694 @@
+"""HTTP/2 between a program and a server, without sockets: both sides are played by the library `h2`, or by frames that
+it would not write."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import h2.config
+import h2.connection
+import h2.events
+import h2.settings
+import pytest
+from hpack import Encoder
+from hyperframe.frame import (
+    ContinuationFrame,
+    DataFrame,
+    Frame,
+    GoAwayFrame,
+    HeadersFrame,
+    PingFrame,
+    PriorityFrame,
+    RstStreamFrame,
+    SettingsFrame,
+    WindowUpdateFrame,
+)
+
+from remit.egress.answers import unreachable
+from remit.egress.flow import NARROW, Windows
+from remit.egress.http import Closed, Refused, Step, ToClient, ToUpstream
+from remit.egress.http2 import Exchanges
+from remit.policy.actions import HttpRequest
+from remit.policy.decide import Decision
+
+GET = [(b":method", b"GET"), (b":scheme", b"https"), (b":authority", b"api.test"), (b":path", b"/v1/a")]
+POST = [(b":method", b"POST"), *GET[1:]]
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+
+
+def verdict(request: HttpRequest) -> Decision:
+    allowed = request.path.startswith("/v1/") and request.method in ("GET", "POST", "HEAD", "OPTIONS")
+    return Decision("allow" if allowed else "deny", "network.allow[0]", "as the rule says")
+
+
+class Peer:
+    """One side: what it was told, by stream."""
+
+    def __init__(self, client: bool, **settings: int) -> None:
+        config = h2.config.H2Configuration(client_side=client, header_encoding=None, validate_outbound_headers=False,
+                                           normalize_outbound_headers=False, validate_inbound_headers=False,
+                                           normalize_inbound_headers=False)  # fmt: skip
+        self.h2 = h2.connection.H2Connection(config)
+        self.h2.local_settings = h2.settings.Settings(
+            client=client,
+            initial_values={h2.settings.SettingCodes[name.upper()]: value for name, value in settings.items()},
+        )
+        self.h2.initiate_connection()
+        self.acknowledges = True
+        self.fields: dict[int, list[Any]] = defaultdict(list)
+        self.body: dict[int, bytes] = defaultdict(bytes)
+        self.ended: list[int] = []
+        self.reset: dict[int, int] = {}
+        self.pings: list[bytes] = []
+        self.left: tuple[int, int] | None = None
+
+    def hear(self, data: bytes) -> None:
+        for event in self.h2.receive_data(data):
+            match event:
+                case h2.events.DataReceived():
+                    self.body[event.stream_id] += event.data or b""
+                    if self.acknowledges:
+                        self.h2.acknowledge_received_data(event.flow_controlled_length or 0, event.stream_id)
+                case h2.events.StreamEnded():
+                    self.ended.append(event.stream_id)
+                case h2.events.StreamReset():
+                    self.reset[event.stream_id] = event.error_code
+                case h2.events.PingReceived() | h2.events.PingAckReceived():
+                    self.pings.append(event.ping_data)
+                case h2.events.ConnectionTerminated():
+                    self.left = (event.last_stream_id, event.error_code)
+                case _ if hasattr(event, "headers"):
+                    self.fields[event.stream_id].append([tuple(field) for field in event.headers])
+
+
+class Both:
+    """A program and a server with the machine between them."""
+
+    def __init__(self, decide: Callable[[HttpRequest], Decision] = verdict, client: dict[str, int] | None = None,
+                 server: dict[str, int] | None = None, **more: Any) -> None:  # fmt: skip
+        self.asked: list[HttpRequest] = []
+        self.now = 0.0
+
+        def noting(request: HttpRequest) -> Decision:
+            self.asked.append(request)
+            return decide(request)
+
+        self.machine = Exchanges("api.test", 443, noting, clock=lambda: self.now, **more)
+        self.client, self.server = Peer(True, **(client or {})), Peer(False, **(server or {}))
+        self.refused: list[str] = []
+        self.closed = False
+        self.act(self.machine.begin())
+        self.settle()
+
+    def act(self, steps: Iterable[Step]) -> None:
+        for step in steps:
+            match step:
+                case ToUpstream(data):
+                    self.server.hear(data)
+                case ToClient(data):
+                    self.client.hear(data)
+                case Refused(reason):
+                    self.refused.append(reason)
+                case Closed():
+                    self.closed = True
+
+    def settle(self) -> None:
+        """Until neither has anything to say."""
+        while True:
+            said, answered = self.client.h2.data_to_send(), self.server.h2.data_to_send()
+            if not said and not answered:
+                return
+            if said:
+                self.act(self.machine.from_client(said))
+            if answered:
+                self.act(self.machine.from_upstream(answered))
+
+    def ask(self, stream: int, fields: Iterable[tuple[bytes, bytes]] = GET, body: bytes | None = None) -> None:
+        self.client.h2.send_headers(stream, fields, end_stream=body is None)
+        if body is not None:
+            self.client.h2.send_data(stream, body, end_stream=True)
+        self.settle()
+
+    def answer(self, stream: int, body: bytes = b"yes", *, end: bool = True, status: bytes = b"200") -> None:
+        self.server.h2.send_headers(stream, [(b":status", status)])
+        self.server.h2.send_data(stream, body, end_stream=end)
+        self.settle()
+
+    def raw(self, *frames: Frame) -> None:
+        self.act(self.machine.from_client(b"".join(frame.serialize() for frame in frames)))
+
+    def said_to_client(self, stream: int) -> tuple[int, Any]:
+        return int(dict(self.client.fields[stream][0])[b":status"]), json.loads(self.client.body[stream])
+
+
+def test_a_request_and_its_answer_are_passed_on_with_their_bodies():
+    both = Both()
+    both.ask(
+        1,
+        [
+            *POST,
+            (b"x-a", b"1"),
+            (b"content-length", b"5"),
+            (b"te", b"trailers"),
+            (b"cookie", b"a=1"),
+            (b"cookie", b"b=2"),
+        ],
+        b"words",
+    )
+    assert both.asked == [HttpRequest("POST", "api.test", 443, "/v1/a")]
+    assert both.server.fields[1] == [
+        [
+            *POST,
+            (b"x-a", b"1"),
+            (b"content-length", b"5"),
+            (b"te", b"trailers"),
+            (b"cookie", b"a=1"),
+            (b"cookie", b"b=2"),
+        ]
+    ]
+    assert both.server.body[1] == b"words" and both.server.ended == [1]
+    both.answer(1)
+    assert both.client.fields[1] == [[(b":status", b"200")]]
+    assert both.client.body[1] == b"yes" and both.client.ended == [1]
+    assert both.machine._streams == {}
+
+
+def test_a_denial_is_one_streams_own():
+    both = Both()
+    both.client.h2.send_headers(1, GET, end_stream=True)
+    both.client.h2.send_headers(3, [(b":method", b"DELETE"), *GET[1:]], end_stream=True)
+    both.ask(5)
+    status, said = both.said_to_client(3)
+    assert status == 403
+    assert said["request"] == "DELETE https://api.test/v1/a" and said["rule"] == "network.allow[0]"
+    assert sorted(both.server.fields) == [1, 5]
+    both.answer(5)
+    both.answer(1)
+    assert both.client.ended == [3, 5, 1] and not both.closed and not both.refused
+
+
+def test_what_is_denied_while_it_is_still_said_is_told_to_stop():
+    both = Both()
+    both.client.h2.send_headers(1, [*POST[:3], (b":path", b"/secret")])
+    both.settle()
+    assert both.said_to_client(1)[0] == 403 and both.client.ended == [1]
+    # Not before whoever is still sending has had the time to read why.
+    for _ in range(63):
+        both.client.h2.send_data(1, b"x" * 16384)
+        both.settle()
+    assert both.client.reset == {}
+    both.client.h2.send_data(1, b"x" * 16384)
+    both.settle()
+    assert both.client.reset == {1: 0}
+    both.ask(3, POST, b"x" * 16384)
+    assert both.server.body == {3: b"x" * 16384}
+
+
+BAD: dict[str, list[tuple[bytes, bytes]]] = {
+    "another authority": [*GET[:2], (b":authority", b"evil.test"), GET[3]],
+    "another port": [*GET[:2], (b":authority", b"api.test:8443"), GET[3]],
+    "another host": [*GET, (b"host", b"evil.test")],
+    "two hosts": [*GET, (b"host", b"api.test"), (b"host", b"api.test")],
+    "no authority": [*GET[:2], GET[3]],
+    "two authorities": [*GET, (b":authority", b"api.test")],
+    "a pseudo field behind others": [*GET[:3], (b"x", b"1"), GET[3]],
+    "an unknown pseudo field": [*GET, (b":x", b"1")],
+    "no path": GET[:3],
+    "no method": GET[1:],
+    "no scheme": [GET[0], *GET[2:]],
+    "plain http": [GET[0], (b":scheme", b"http"), *GET[2:]],
+    "a path that is a URL": [*GET[:3], (b":path", b"https://evil.test/")],
+    "a path with a blank": [*GET[:3], (b":path", b"/v1/a HTTP/1.1")],
+    "a path with a line's end": [*GET[:3], (b":path", b"/v1/a\r\nx: y")],
+    "a fragment": [*GET[:3], (b":path", b"/v1/a#b")],
+    "an empty path": [*GET[:3], (b":path", b"")],
+    "an asterisk": [*GET[:3], (b":path", b"*")],
+    "a method with a blank": [(b":method", b"GET /v1/x"), *GET[1:]],
+    "CONNECT": [(b":method", b"CONNECT"), GET[2]],
+    "extended CONNECT": [(b":method", b"CONNECT"), (b":protocol", b"websocket"), *GET[1:]],
+    "connection": [*GET, (b"connection", b"close")],
+    "keep-alive": [*GET, (b"keep-alive", b"1")],
+    "upgrade": [*GET, (b"upgrade", b"websocket")],
+    "transfer-encoding": [*GET, (b"transfer-encoding", b"chunked")],
+    "te": [*GET, (b"te", b"chunked")],
+    "an upper case name": [*GET, (b"X-A", b"1")],
+    "a name with a colon": [*GET, (b"x:y", b"1")],
+    "a name with a line's end": [*GET, (b"x\r\ny", b"1")],
+    "an empty name": [*GET, (b"", b"1")],
+    "a value with a line's end": [*GET, (b"x", b"1\r\ny: 2")],
+    "a value with a nul": [*GET, (b"x", b"1\x00")],
+    "a value with a blank before it": [*GET, (b"x", b" 1")],
+    "two lengths": [*GET, (b"content-length", b"0"), (b"content-length", b"0")],
+    "a body that does not come": [*GET, (b"content-length", b"5")],
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_a_request_that_is_none_is_answered_400_and_reaches_nobody(what):
+    both = Both()
+    both.ask(1, BAD[what])
+    status, said = both.said_to_client(1)
+    assert status == 400 and said["error"] == "refused by the broker"
+    assert both.refused == [said["reason"]] and both.asked == []
+    both.ask(3)
+    assert sorted(both.server.fields) == [3] and not both.closed
+
+
+@pytest.mark.parametrize("good", [
+    [*GET, (b"host", b"api.test")],
+    [*GET[:2], (b":authority", b"API.test:443"), GET[3]],
+    [*GET[:2], GET[3], (b"host", b"api.test")],
+    [(b":method", b"OPTIONS"), *GET[1:3], (b":path", b"*")],
+    [*GET, (b"x", b"a\tb \xe4"), (b"empty", b"")],
+    [*GET, (b"content-length", b"0")],
+])  # fmt: skip
+def test_what_is_read_in_one_way_is_passed_on(good):
+    both = Both(lambda _: Decision("allow", "network.allow[0]", ""))
+    both.ask(1, good)
+    (sent,) = both.server.fields[1]
+    assert b"host" not in dict(sent) and dict(sent)[b":authority"].lower().startswith(b"api.test")
+    assert [f for f in sent if not f[0].startswith(b":")] == [
+        f for f in good if not f[0].startswith(b":") and f[0] != b"host"
+    ]
+
+
+def test_a_body_that_is_longer_than_announced_ends_the_connection():
+    both = Both()
+    both.client.h2.send_headers(1, [*POST, (b"content-length", b"3")])
+    both.client.h2.send_data(1, b"words")
+    both.settle()
+    assert both.closed and both.refused and both.server.body[1] == b""
+
+
+def test_a_body_that_ends_before_its_length_by_trailers_ends_its_stream():
+    both = Both()
+    both.client.h2.send_headers(1, [*POST, (b"content-length", b"9")])
+    both.client.h2.send_data(1, b"words")
+    both.client.h2.send_headers(1, [(b"x-sum", b"1")], end_stream=True)
+    both.settle()
+    assert both.client.reset[1] and both.server.reset[1] and both.server.ended == []
+    both.ask(3)
+    assert 3 in both.server.fields
+
+
+@pytest.mark.parametrize("field", [b":path", b"content-length", b"host", b"authorization", b"transfer-encoding", b"X"])
+def test_trailers_say_nothing_again_that_was_decided_on(field):
+    both = Both()
+    both.client.h2.send_headers(1, POST)
+    both.client.h2.send_data(1, b"words")
+    both.client.h2.send_headers(1, [(field, b"1")], end_stream=True)
+    both.settle()
+    assert both.client.reset[1] and both.server.reset[1] and len(both.server.fields[1]) == 1
+
+
+def test_trailers_are_carried_both_ways_behind_their_bodies():
+    both = Both()
+    both.client.h2.send_headers(1, POST)
+    both.client.h2.send_data(1, b"words")
+    both.client.h2.send_headers(1, [(b"x-sum", b"1")], end_stream=True)
+    both.settle()
+    assert both.server.fields[1][1:] == [[(b"x-sum", b"1")]] and both.server.ended == [1]
+    both.answer(1, b"yes", end=False)
+    both.server.h2.send_headers(1, [(b"grpc-status", b"0")], end_stream=True)
+    both.settle()
+    assert both.client.fields[1] == [[(b":status", b"200")], [(b"grpc-status", b"0")]]
+    assert both.client.body[1] == b"yes" and both.client.ended == [1] and both.machine._streams == {}
+
+
+def test_both_sides_speak_at_once_on_one_stream():
+    both = Both()
+    both.client.h2.send_headers(1, POST)
+    both.settle()
+    both.server.h2.send_headers(1, [(b":status", b"200")])
+    for i in range(50):
+        both.client.h2.send_data(1, b"ask %d;" % i)
+        both.settle()
+        both.server.h2.send_data(1, b"say %d;" % i)
+        both.settle()
+        assert both.server.body[1].endswith(b"ask %d;" % i) and both.client.body[1].endswith(b"say %d;" % i)
+    both.server.h2.end_stream(1)
+    both.settle()
+    both.client.h2.send_data(1, b"more", end_stream=True)
+    both.settle()
+    assert both.server.body[1].endswith(b"more") and both.server.ended == [1] and both.client.ended == [1]
+
+
+def test_informational_answers_come_before_the_final_one():
+    both = Both()
+    both.client.h2.send_headers(1, [*POST, (b"expect", b"100-continue")])
+    both.settle()
+    both.server.h2.send_headers(1, [(b":status", b"100")])
+    both.server.h2.send_headers(1, [(b":status", b"103"), (b"link", b"</x>")])
+    both.answer(1)
+    assert [dict(f)[b":status"] for f in both.client.fields[1]] == [b"100", b"103", b"200"]
+
+
+def test_answers_without_a_body_may_have_a_length():
+    both = Both()
+    both.ask(1, [(b":method", b"HEAD"), *GET[1:]])
+    both.server.h2.send_headers(1, [(b":status", b"200"), (b"content-length", b"9")])
+    both.server.h2.send_data(1, b"", end_stream=True)
+    both.ask(3, [*GET, (b"if-none-match", b"x")])
+    assert both.client.ended == [1]
+    # The library that plays the program takes this one for too short.
+    both.client.hear = lambda data: None  # type: ignore[method-assign]
+    both.server.h2.send_headers(3, [(b":status", b"304"), (b"content-length", b"9")])
+    both.server.h2.send_data(3, b"", end_stream=True)
+    both.settle()
+    assert both.machine._streams == {} and not both.machine._gone
+
+
+def test_no_more_is_taken_from_the_server_than_the_program_takes():
+    both = Both(windows=Windows(from_server=100_000, from_program=70_000, together=200_000))
+    both.client.acknowledges = False
+    both.ask(1)
+    both.server.h2.send_headers(1, [(b":status", b"200")])
+    sent = 0
+    while (room := min(16384, both.server.h2.local_flow_control_window(1))) > 0:
+        both.server.h2.send_data(1, b"x" * room)
+        sent += room
+        both.settle()
+        assert sent < 300_000
+    # What the program's window takes went out; what waits is what was offered to the server, and not more.
+    assert len(both.client.body[1]) == 65535
+    assert sent - 65535 == sum(map(len, both.machine._streams[1].down.pieces)) <= 100_000
+    both.client.h2.acknowledge_received_data(65535, 1)
+    both.settle()
+    both.server.h2.end_stream(1)
+    both.settle()
+    assert len(both.client.body[1]) == min(sent, 2 * 65535) and both.server.h2.local_flow_control_window(1) > 0
+
+
+def test_no_more_is_taken_from_the_program_than_the_server_takes():
+    both = Both(server={"initial_window_size": 1000})
+    both.server.acknowledges = False
+    both.client.h2.send_headers(1, POST)
+    both.settle()
+    sent = 0
+    while (room := min(16384, both.client.h2.local_flow_control_window(1))) > 0:
+        both.client.h2.send_data(1, b"x" * room)
+        sent += room
+        both.settle()
+        assert sent < 200_000
+    assert len(both.server.body[1]) == 1000 and sent <= 1000 + 64 * 1024
+    # One stream that waits keeps no other from its own.
+    both.ask(3, POST, b"y" * 900)
+    assert both.server.body[3] == b"y" * 900
+    both.server.acknowledges = True
+    both.server.h2.increment_flow_control_window(200_000, 1)
+    both.server.h2.increment_flow_control_window(200_000)
+    both.settle()
+    assert len(both.server.body[1]) == sent
+
+
+def test_a_windows_room_is_shared_in_turns():
+    both = Both()
+    both.client.acknowledges = False
+    for stream in (1, 3, 5):
+        both.ask(stream)
+        both.answer(stream, b"x" * 16384)
+    for stream in (7, 9):
+        both.ask(stream)
+        both.server.h2.send_headers(stream, [(b":status", b"200")])
+        both.server.h2.send_data(stream, b"x" * 16384)
+        both.server.h2.send_data(stream, b"x" * 16384, end_stream=True)
+        both.settle()
+    both.client.h2.increment_flow_control_window(2 * 16384 + 2)
+    both.settle()
+    assert min(len(both.client.body[stream]) for stream in (7, 9)) >= 16384
+
+
+def test_padding_and_what_nobody_wants_takes_up_no_room_for_ever():
+    both = Both(windows=NARROW)
+    both.client.h2.send_headers(1, POST)
+    for _ in range(40):
+        for _ in range(10):
+            both.client.h2.send_data(1, b"x", pad_length=255)
+        both.settle()
+    # And what was sent on a stream that is gone.
+    for stream in range(3, 60, 2):
+        both.client.h2.send_headers(stream, [*POST[:3], (b":path", b"/no")])
+        both.client.h2.send_data(stream, b"x" * 16384)
+        both.settle()
+        both.client.h2.reset_stream(stream, 8)
+    both.client.h2.send_data(1, b"end", end_stream=True)
+    both.settle()
+    assert both.server.body[1] == b"x" * 400 + b"end"
+
+
+def test_a_reset_is_passed_on_both_ways():
+    both = Both()
+    both.client.h2.send_headers(1, POST)
+    both.ask(3)
+    both.client.h2.reset_stream(1, 8)
+    both.settle()
+    assert both.server.reset == {1: 8}
+    both.server.h2.reset_stream(3, 11)
+    both.settle()
+    assert both.client.reset == {3: 11} and both.machine._streams == {}
+
+
+def test_an_answer_that_is_whole_survives_the_reset_of_the_rest_of_the_question():
+    both = Both()
+    both.client.acknowledges = False
+    both.client.h2.send_headers(1, POST)
+    both.settle()
+    both.client.h2.update_settings({h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: 1})
+    both.settle()
+    both.answer(1, b"x" * 500)
+    both.server.h2.reset_stream(1, 0)
+    both.settle()
+    assert both.client.body[1] == b"x" and both.client.reset == {}
+    both.client.h2.increment_flow_control_window(1000, 1)
+    both.settle()
+    assert both.client.body[1] == b"x" * 500 and both.client.reset == {1: 0} and both.machine._streams == {}
+
+
+def test_what_the_server_takes_at_once_is_told_and_the_rest_waits_its_turn():
+    both = Both()
+    both.server.h2.update_settings({h2.settings.SettingCodes.MAX_CONCURRENT_STREAMS: 2})
+    for stream in (1, 3, 5, 7):
+        both.client.h2.send_headers(stream, POST)
+        both.client.h2.send_data(stream, b"%d" % stream, end_stream=True)
+    # The program had not heard when it asked.
+    said = both.client.h2.data_to_send()
+    both.act(both.machine.from_upstream(both.server.h2.data_to_send()))
+    both.act(both.machine.from_client(said))
+    both.settle()
+    assert both.client.h2.remote_settings.max_concurrent_streams == 2
+    assert sorted(both.server.fields) == [1, 3]
+    both.client.h2.reset_stream(5, 8)
+    both.settle()
+    both.answer(1)
+    assert sorted(both.server.fields) == [1, 3, 7] and both.server.body[7] == b"7"
+    assert both.server.reset == {}
+
+
+def test_goaway_is_passed_on_and_what_was_begun_goes_on():
+    both = Both()
+    for stream in (1, 3, 5):
+        both.ask(stream)
+    said = GoAwayFrame(0, last_stream_id=3, error_code=0).serialize()
+    sent: list[bytes] = []
+    for step in both.machine.from_upstream(said):
+        assert isinstance(step, ToClient)
+        sent.append(step.data)
+    # The library takes GOAWAY for the end: the program reads the frames one by one.
+    assert b"".join(sent) == RstStreamFrame(5, error_code=7).serialize() + GoAwayFrame(0, last_stream_id=3).serialize()
+    both.answer(1)
+    both.answer(3)
+    assert both.client.body == {1: b"yes", 3: b"yes"}
+    both.ask(7)
+    assert both.client.reset == {7: 7} and 7 not in both.server.fields and not both.closed
+
+
+def test_the_servers_end_is_every_unfinished_streams_end():
+    both = Both(client={"initial_window_size": 2})
+    both.client.acknowledges = False
+    both.ask(1)
+    both.ask(3)
+    both.ask(5)
+    both.answer(1, b"whole")
+    both.answer(3, b"half", end=False)
+    sent = b"".join(step.data for step in both.machine.from_upstream(b"") if isinstance(step, ToClient))
+    resets = b"".join(RstStreamFrame(stream, error_code=2).serialize() for stream in (3, 5))
+    assert sent == resets + GoAwayFrame(0, last_stream_id=5).serialize() and not both.closed
+    both.client.h2.increment_flow_control_window(100, 1)
+    both.settle()
+    assert both.client.body[1] == b"whole" and both.closed
+
+
+def test_a_ping_is_the_servers_to_answer():
+    both = Both()
+    both.client.h2.ping(b"12345678")
+    both.settle()
+    assert both.server.pings == [b"12345678"] and both.client.pings == [b"12345678"]
+
+
+def test_where_there_is_no_server_the_first_request_is_told_so():
+    both = Both(instead=unreachable("https://api.test", "no answer"))
+    both.client.h2.send_headers(1, GET, end_stream=True)
+    steps = list(both.machine.from_client(both.client.h2.data_to_send()))
+    (sent,) = (step.data for step in steps if isinstance(step, ToClient))
+    assert GoAwayFrame(0, last_stream_id=1).serialize() in sent and b'"reason": "no answer"' in sent
+    assert isinstance(steps[-1], Closed) and not any(isinstance(step, ToUpstream) for step in steps)
+    assert both.asked == []
+
+
+def test_a_server_that_says_what_is_no_answer_ends_that_stream_alone():
+    both = Both()
+    for stream, fields in ((1, [(b":status", b"200"), (b"connection", b"close")]), (3, [(b":status", b"101")]),
+                           (5, [(b":status", b"200"), (b":path", b"/")])):  # fmt: skip
+        both.ask(stream)
+        both.server.h2.send_headers(stream, fields)
+        both.settle()
+        assert both.client.reset[stream] == 1 == both.server.reset[stream]
+    both.ask(7)
+    both.answer(7)
+    assert both.client.body == {7: b"yes"}
+
+
+def test_a_server_that_speaks_no_http2_ends_the_connection():
+    both = Both()
+    both.ask(1)
+    both.act(both.machine.from_upstream(b"HTTP/1.1 400 Bad Request\r\n\r\n"))
+    assert both.closed and both.client.reset == {1: 2}
+
+
+# Floods. Each ends the one connection that it comes over, after a bounded number; and less than a flood does not.
+
+
+def begun(stream: int, fields: Iterable[tuple[bytes, bytes]] = GET, ends: bool = False) -> HeadersFrame:
+    flags = ["END_HEADERS", *(["END_STREAM"] if ends else [])]
+    return HeadersFrame(stream, Encoder().encode(fields), flags=flags)
+
+
+def rounds(both: Both, frames: Callable[[int], list[Frame]], most: int) -> int:
+    """How many times the frames were taken, up to `most`."""
+    for i in range(most):
+        both.raw(*frames(i))
+        if both.closed:
+            return i
+    return most
+
+
+FLOODS: dict[str, Callable[[int], list[Frame]]] = {
+    "resets": lambda i: [begun(2 * i + 1), RstStreamFrame(2 * i + 1, error_code=8)],
+    "pings": lambda i: [PingFrame(0, opaque_data=b"12345678")],
+    "settings": lambda i: [SettingsFrame(0)],
+    "priorities": lambda i: [PriorityFrame(2 * i + 1, depends_on=0, stream_weight=1)],
+    "windows that are no windows": lambda i: [begun(2 * i + 1), WindowUpdateFrame(2 * i + 1, window_increment=2**31 - 1)],
+    "trailers that are none": lambda i: [begun(2 * i + 1), begun(2 * i + 1, [(b"host", b"x")], True)],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("flood", FLOODS)
+def test_a_flood_ends_its_connection(flood):
+    both = Both()
+    both.server.hear = lambda data: None  # type: ignore[method-assign]
+    heard: list[bytes] = []
+    both.client.hear = heard.append  # type: ignore[method-assign, assignment]
+    assert rounds(both, FLOODS[flood], 3000) in range(990, 1010)
+    assert both.refused and both.closed and GoAwayFrame(0).serialize()[:4] == heard[-1][-17:][:4]
+    assert heard[-1].endswith(b"\x00\x00\x00\x0b")
+
+
+@pytest.mark.parametrize("flood", FLOODS)
+def test_as_many_in_time_are_none(flood):
+    both = Both()
+    both.server.hear = both.client.hear = lambda data: None  # type: ignore[method-assign, assignment]
+
+    def slowly(i: int) -> list[Frame]:
+        both.now += 0.05
+        return FLOODS[flood](i)
+
+    assert rounds(both, slowly, 3000) == 3000
+
+
+def test_empty_data_is_a_flood_too():
+    both = Both()
+    both.raw(begun(1, POST))
+    assert rounds(both, lambda _: [DataFrame(1)], 3000) in range(990, 1010)
+
+
+def test_pings_among_data_are_none():
+    both = Both()
+    both.server.hear = lambda data: None  # type: ignore[method-assign]
+    both.raw(begun(1, POST))
+    mixed: list[Frame] = [DataFrame(1, b"x"), PingFrame(0, opaque_data=b"12345678")]
+    assert rounds(both, lambda _: mixed, 3000) == 3000
+
+
+def test_answers_that_are_whole_make_up_for_resets():
+    """As of servers of gRPC that answer before the question is over."""
+    both = Both()
+    for i in range(1500):
+        both.client.h2.send_headers(2 * i + 1, POST)
+        both.settle()
+        both.answer(2 * i + 1)
+        both.client.h2.reset_stream(2 * i + 1, 8)
+        both.settle()
+    assert not both.closed
+
+
+def test_continuations_without_end_end_the_connection():
+    both = Both()
+    both.raw(HeadersFrame(1, b"x"))
+    assert rounds(both, lambda _: [ContinuationFrame(1, b"x" * 100)], 200) < 70
+    assert both.asked == []
+
+
+def test_fields_that_unpack_to_too_much_end_the_connection_and_as_much_as_is_allowed_does_not():
+    both = Both()
+    both.ask(1, [*GET, *((b"x-%d" % i, b"v" * 1000) for i in range(50))])
+    assert both.server.fields[1]
+    encoder = Encoder()
+    bomb = encoder.encode([(b"x", b"v" * 4000)]) + b"\xbe" * 16000
+    both.raw(HeadersFrame(3, bomb, flags=["END_HEADERS", "END_STREAM"]))
+    assert both.closed and len(both.asked) == 1
+
+
+def test_a_frame_that_is_too_long_is_not_waited_for():
+    both = Both()
+    both.act(both.machine.from_client(b"\x00\x40\x01\x00\x00\x00\x00\x00\x01"))
+    assert both.closed and "longer" in both.refused[0]
+
+
+def test_more_streams_than_were_offered_end_the_connection_and_as_many_do_not():
+    both = Both()
+    for i in range(100):
+        both.raw(begun(2 * i + 1))
+    assert not both.closed and len(both.server.fields) == 100
+    both.raw(begun(201))
+    assert both.closed and len(both.server.fields) == 100
+
+
+def test_what_begins_otherwise_is_no_http2():
+    both = Both()
+    machine = Exchanges("api.test", 443, verdict)
+    steps = list(machine.from_client(b"GET / HTTP/1.1\r\nHost: api.test\r\n\r\n"))
+    assert isinstance(steps[-1], Closed) and any(isinstance(step, Refused) for step in steps)
+    assert not both.closed
+
+
+@pytest.mark.parametrize("size", [1, 3, 7])
+def test_bytes_may_be_split_anywhere(size):
+    both = Both()
+    both.client.h2.send_headers(1, POST)
+    both.client.h2.send_data(1, b"words", end_stream=True)
+    said = both.client.h2.data_to_send()
+    for i in range(0, len(said), size):
+        both.act(both.machine.from_client(said[i : i + size]))
+    assert both.server.body[1] == b"words"
+
+
+def test_a_table_of_fields_is_no_larger_than_we_like():
+    both = Both(client={"header_table_size": 2**30}, server={"header_table_size": 2**30})
+    assert both.machine._client.h2.encoder.header_table_size == 4096
+    assert both.machine._upstream.h2.encoder.header_table_size == 4096
+    both.ask(1)
+    both.answer(1)
+    assert both.client.body[1] == b"yes"
