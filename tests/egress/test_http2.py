@@ -1,5 +1,5 @@
 """HTTP/2 where TLS is read, between ordinary clients and a server that speaks it. Each refusal stands beside what is
-allowed. (The machine by itself, floods among it: tests/unit/egress/test_http2.py.)"""
+allowed. (The machine by itself, and floods: tests/unit/egress/test_http2.py, test_http2_floods.py.)"""
 
 from __future__ import annotations
 
