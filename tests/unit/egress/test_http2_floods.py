@@ -22,7 +22,7 @@ from hyperframe.frame import (
 
 from remit.egress.http import Closed, Refused
 from remit.egress.http2 import Exchanges
-from tests.unit.egress.test_http2 import GET, POST, Both, verdict
+from tests.unit.egress.http2_peers import GET, POST, Both, verdict
 
 
 def begun(stream: int, fields: Iterable[tuple[bytes, bytes]] = GET, ends: bool = False) -> HeadersFrame:

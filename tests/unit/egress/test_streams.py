@@ -18,7 +18,7 @@ from remit.egress.end import End
 from remit.egress.flow import Windows
 from remit.egress.http2 import Exchanges
 from remit.egress.streams import streams
-from tests.unit.egress.test_http2 import GET, POST, Peer, verdict
+from tests.unit.egress.http2_peers import GET, POST, Peer, verdict
 
 LARGEST = 2**31 - 1
 
