@@ -15,6 +15,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from remit.egress.tls import HTTP1
+
 NAME = "Remit sandbox authority"
 MOST_LEAVES = 1024
 """Certificates that are kept; a wildcard could otherwise be asked for names without end."""
@@ -45,7 +47,7 @@ class Authority:
         )
         self.pem = certificate.public_bytes(serialization.Encoding.PEM).decode()
         """The public part, which programs inside are to trust."""
-        self._contexts: dict[str, ssl.SSLContext] = {}
+        self._contexts: dict[tuple[str, tuple[str, ...]], ssl.SSLContext] = {}
 
     def leaf(self, name: str) -> str:
         """A certificate for `name`, in PEM."""
@@ -63,14 +65,16 @@ class Authority:
         )
         return certificate.public_bytes(serialization.Encoding.PEM).decode()
 
-    def context(self, name: str) -> ssl.SSLContext:
-        """What serves TLS in the name of `name`; the same again for the same name."""
-        known = self._contexts.get(name)
+    def context(self, name: str, protocols: tuple[str, ...] = (HTTP1,)) -> ssl.SSLContext:
+        """What serves TLS in the name of `name`, and in it one of `protocols` (ALPN), the first that the other side
+        speaks too; the same again for the same name."""
+        known = self._contexts.get((name, protocols))
         if known is None:
             known = _serving(self.leaf(name) + self.pem, self._private())
+            known.set_alpn_protocols(protocols)
             while len(self._contexts) >= MOST_LEAVES:
                 del self._contexts[next(iter(self._contexts))]
-            self._contexts[name] = known
+            self._contexts[name, protocols] = known
         return known
 
     def _private(self) -> str:
@@ -97,8 +101,6 @@ def _usage(digital_signature: bool = False, key_cert_sign: bool = False, crl_sig
 
 def _serving(chain: str, key: str) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    # Ordinary clients that would rather speak HTTP/2 speak 1.1 then.
-    context.set_alpn_protocols(["http/1.1"])
     # The library loads keys from files alone; this one is memory with a descriptor.
     fd = os.memfd_create("remit-leaf", os.MFD_CLOEXEC)
     try:

@@ -5,22 +5,23 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from ipaddress import IPv4Address
 from typing import Any, NamedTuple
 
 from remit.egress import hello
 from remit.egress.addresses import SYNTHETIC
+from remit.egress.answers import Answer, denied, unreachable
 from remit.egress.authority import Authority
 from remit.egress.budget import DOWN, UP, Budget, Pace, Spent
 from remit.egress.dial import dial
 from remit.egress.end import End
-from remit.egress.exchange import exchange
-from remit.egress.http import Exchange, Ruling, denial, unreachable
+from remit.egress.exchange import Meter, exchange, unmetered
+from remit.egress.http import Exchange, Ruling, written
 from remit.egress.names import Names
 from remit.egress.proxy import Proxy
 from remit.egress.sockets import UNFINISHED_S, first_bytes, first_to_speak, reset
-from remit.egress.tls import Tls, problem, verifying
+from remit.egress.tls import HTTP1, HTTP2, Tls, problem, verifying
 from remit.policy.actions import Connect, HttpRequest, ReachHost
 from remit.policy.decide import Decision, decide, inspected, most_body
 from remit.policy.model import Remit
@@ -36,6 +37,8 @@ _SILENT_S = 0.25
 """Protocols in which the server speaks first: after so long the program is probably not going to."""
 _FIRST_BYTES_S = 30.0
 """For what must be read."""
+_MOST_WIDE = 16
+"""Connections in HTTP/2 that may keep as much as a far server's speed needs; the others keep little."""
 _UNPROVEN = "builtin.certificate"
 
 
@@ -62,6 +65,7 @@ class Connections:
         self.remit, self.view, self.names, self.tell, self.carry = remit, view, names, tell, carry
         self.interception, self._proxy = interception, proxy
         self._budget = Budget(remit.network_limits)
+        self._wide = 0
 
     def prepare(self) -> None:
         """In the broker's loop, before the first connection asks: it takes 20 ms to read what this host trusts."""
@@ -110,8 +114,7 @@ class Connections:
                     self._refuse(connection, target, port, Decision("deny", decision.rule, reason))
                     return
             if name is not None and found.kind == "http":
-                machine = Exchange(name, port, "http", self._request)
-                await self._exchange(End(connection), End(upstream), machine, decision)
+                await self._talk(End(connection), End(upstream), name, port, "http", decision)
                 return
             try:
                 up, down = await self.carry(connection, upstream, self._budget, self.remit.network_limits.speed)
@@ -120,9 +123,9 @@ class Connections:
                 raise
             self._closed(target, port, up, down)
 
-    async def _exchange(self, client: End, upstream: End, machine: Exchange, decision: Decision) -> None:
-        """Requests and answers, until one side ends it."""
-        where = {"host": machine.host, "port": machine.port}
+    async def _talk(self, client: End, upstream: End, name: str, port: int, scheme: str, decision: Decision) -> None:
+        """Requests and answers, within the sandbox's limits, until one side ends it."""
+        where = {"host": name, "port": port}
         loop = asyncio.get_running_loop()
         pace = Pace(self.remit.network_limits.speed, loop.time())
         moved = {UP: 0, DOWN: 0}
@@ -138,12 +141,15 @@ class Connections:
                 await asyncio.sleep(delay)
 
         try:
-            await exchange(client, upstream, machine, refused, meter)
+            if client.protocol == HTTP2:
+                await self._streams(client, upstream, name, port, refused, meter)
+            else:
+                await exchange(client, upstream, Exchange(name, port, scheme, self._request), refused, meter)
         except Spent as spent:
             self.say("connect", where, "deny", spent.decision)
             raise
         finally:
-            self._closed(machine.host, machine.port, moved[UP], moved[DOWN])
+            self._closed(name, port, moved[UP], moved[DOWN])
 
     def _closed(self, host: str, port: int, up: int, down: int) -> None:
         self.tell({"event": "egress", "action": "closed", "host": host, "port": port, "up": up, "down": down})
@@ -164,45 +170,66 @@ class Connections:
         return found.kind == "tls" and self.interception is not None and self._read(name, port)
 
     async def _intercept(self, connection: socket.socket, name: str, port: int, decision: Decision) -> None:
-        """TLS to both sides, and every request read in between. Where the server does not prove to be `name`, the
-        program is told in words and nothing is sent to that server."""
+        """TLS to both sides, and every request read in between. The server is asked first: what it speaks, of what the
+        program offered, the program is offered then, so that nothing is translated. Where the server does not prove to
+        be `name`, the program is told in words and nothing is sent to that server."""
         assert self.interception is not None  # noqa: S101
-        client = End(connection, Tls(self.interception.authority.context(name)))
-        shaking = asyncio.create_task(client.shake())
+        offers = hello.offers(connection.recv(hello.LONGEST, socket.MSG_PEEK))
+        offered = tuple(one for one in offers if one in (HTTP1, HTTP2)) or (HTTP1,)
+        reached = await self._prove(name, port, offered)
+        speaks = (HTTP1, HTTP2) if isinstance(reached, Decision) else (reached.protocol,)
+        client = End(connection, Tls(self.interception.authority.context(name, speaks)))
         try:
-            reached = await self._prove(name, port)
             if isinstance(reached, Decision):
                 verdict = "deny" if not reached.allowed else "allow"
                 error = {} if verdict == "deny" else {"error": reached.reason}
                 self.say("connect", {"host": name, "port": port, **error}, verdict, reached if not error else decision)
-                await shaking
+                await client.shake()
                 what = f"https://{name}" + (f":{port}" if port != 443 else "")
                 refused = reached.rule == "network.allow" and not reached.allowed
-                await self._last_words(client, denial(what, reached) if refused else unreachable(what, reached.reason))
+                await self._last_words(client, denied(what, reached) if refused else unreachable(what, reached.reason))
                 return
             with reached.sock:
-                await shaking
+                await client.shake()
                 said = {"host": name, "port": port, "address": reached.sock.getpeername()[0], "intercepted": True}
                 self.say("connect", said, "allow", decision)
-                await self._exchange(client, reached, Exchange(name, port, "https", self._request), decision)
+                if client.protocol != reached.protocol:
+                    reason = f"the program and {name} agree on no protocol inside TLS"
+                    self._refuse(connection, name, port, Decision("deny", decision.rule, reason))
+                else:
+                    await self._talk(client, reached, name, port, "https", decision)
         finally:
             # Also where the sandbox ends before the server has proved itself, which cancels this.
             if client.problem is not None:
                 reason = f"{name} has rules for what is asked, and the program trusts no authority of the sandbox's"
-                denied = Decision("deny", decision.rule, f"{reason}: {client.problem}")
-                self.say("connect", {"host": name, "port": port}, "deny", denied)
-            shaking.cancel()
-            await asyncio.gather(shaking, return_exceptions=True)
+                denial = Decision("deny", decision.rule, f"{reason}: {client.problem}")
+                self.say("connect", {"host": name, "port": port}, "deny", denial)
 
-    async def _prove(self, name: str, port: int) -> End | Decision:
+    async def _streams(
+        self, client: End, upstream: End, name: str, port: int, refused: Callable[[str], None], meter: Meter
+    ) -> None:
+        # Only here: it takes 12 ms, which a sandbox that speaks no HTTP/2 need not wait for.
+        from remit.egress.flow import NARROW, Windows
+        from remit.egress.http2 import Exchanges
+        from remit.egress.streams import streams
+
+        windows = Windows() if self._wide < _MOST_WIDE else NARROW
+        self._wide += 1
+        try:
+            machine = Exchanges(name, port, self._request, windows=windows)
+            await streams(client, upstream, machine, refused, meter)
+        finally:
+            self._wide -= 1
+
+    async def _prove(self, name: str, port: int, offered: Sequence[str]) -> End | Decision:
         """The server `name`, as this host's own programs would believe it; or why there is none: a denial of the
-        policy's, one for want of proof, or (an allowed) word of the network's failure."""
+        policy's, one for want of proof, or (an allowed) word of the network's failure. `offered`: protocols."""
         dialled = await dial(name, port, self.remit, self._proxy)
         if dialled.sock is None:
             verdict = "deny" if dialled.denied else "allow"
             return Decision(verdict, "network.allow", f"{name}: {dialled.problem}")
         try:
-            server = End(dialled.sock, Tls(await self._verifying, name))
+            server = End(dialled.sock, Tls(await self._verifying, name, offered))
             await server.shake()
         except OSError as error:
             dialled.sock.close()
@@ -215,11 +242,18 @@ class Connections:
             raise
         return server
 
-    async def _last_words(self, client: End, words: bytes) -> None:
+    async def _last_words(self, client: End, words: Answer) -> None:
         """In answer to whatever the program asks first."""
         async with asyncio.timeout(_FIRST_BYTES_S):
+            if client.protocol == HTTP2:
+                from remit.egress.http2 import Exchanges
+                from remit.egress.streams import streams
+
+                machine = Exchanges("", 0, self._request, instead=words)
+                await streams(client, None, machine, lambda _: None, unmetered)
+                return
             await client.recv()
-        client.put(words)
+        client.put(written(words))
         await client.drain()
         await client.end()
         await client.linger()
@@ -250,7 +284,7 @@ class Connections:
         found = await first_bytes(connection, _SILENT_S)
         if found.kind == "http":
             self.say("connect", {"host": target, "port": port}, "deny", decision)
-            await self._last_words(End(connection), denial(f"{target}:{port}", decision))
+            await self._last_words(End(connection), denied(f"{target}:{port}", decision))
             return
         self._refuse(connection, target, port, decision)
 

@@ -7,7 +7,7 @@ import contextlib
 import socket
 import ssl
 
-from remit.egress.tls import Tls
+from remit.egress.tls import HTTP1, Tls
 
 _PIECE = 64 * 1024
 _HANDSHAKE_S = 10.0
@@ -75,6 +75,16 @@ class End:
     def put(self, data: bytes) -> None:
         """To be sent by the next `drain`."""
         self._waiting += data
+
+    @property
+    def waiting(self) -> int:
+        """Bytes that were put and that no `drain` has taken yet."""
+        return len(self._waiting)
+
+    @property
+    def protocol(self) -> str:
+        """What TLS agreed on."""
+        return HTTP1 if self.tls is None else self.tls.protocol
 
     async def drain(self) -> None:
         """Until what was put is sent."""

@@ -14,6 +14,10 @@ Meter = Callable[[str, int], Awaitable[None]]
 where they may not be."""
 
 
+async def unmetered(way: str, amount: int) -> None:
+    """For what nobody but the broker says."""
+
+
 async def exchange(client: End, upstream: End, machine: Exchange, refused: Callable[[str], None], meter: Meter) -> None:
     """Until one side ends it. `refused` hears why something was no request at all. Raises OSError where a side is
     lost."""

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 LONGEST = 64 * 1024
 """Bytes of a hello; the largest of today are under 3 KiB."""
 _HANDSHAKE = 0x16
+_ALPN = 16
 _HTTP = re.compile(rb"\s*\S[^\n]*?\sHTTP/", re.IGNORECASE)
 """A first line that some server may take for a request, however it is written: how strict it must be is `http`'s
 business."""
@@ -90,3 +91,30 @@ def _tls(data: bytes) -> Hello:
         if connection.asked is None:
             return Hello("unreadable")
     return Hello("tls", connection.asked[0] if connection.asked else None)
+
+
+def offers(data: bytes) -> list[str]:
+    """What the hello in `data` would speak inside TLS, in its order (ALPN, RFC 7301). Only what the server is then
+    offered hangs on this: what the program speaks in the end is what OpenSSL agrees on with it."""
+    message = bytearray()
+    while len(data) >= 5 and data[0] == _HANDSHAKE:
+        length = int.from_bytes(data[3:5], "big")
+        message += data[5 : 5 + length]
+        data = data[5 + length :]
+    # Behind type, length, version and random: session, ciphers and compression, each behind its length.
+    rest = bytes(message[38:])
+    for size in (1, 2, 1):
+        rest = rest[size + int.from_bytes(rest[:size], "big") :]
+    rest = rest[2:]
+    while len(rest) >= 4:
+        kind, length = int.from_bytes(rest[:2], "big"), int.from_bytes(rest[2:4], "big")
+        if kind == _ALPN:
+            return list(_listed(rest[6 : 4 + length]))
+        rest = rest[4 + length :]
+    return []
+
+
+def _listed(names: bytes) -> Iterator[str]:
+    while names:
+        yield names[1 : 1 + names[0]].decode("latin-1")
+        names = names[1 + names[0] :]

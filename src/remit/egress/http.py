@@ -3,17 +3,16 @@ Every request is decided by its method, host and path. Pure: bytes in, what to s
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import h11
 
+from remit.egress.answers import Answer, denied, refused
 from remit.policy.actions import HttpRequest
 from remit.policy.decide import Decision
 
-_TOO_LONG = "the body is longer than its rule's max_body"
-_CLEARLY = ["send a request that is read in one way"]
+TOO_LONG = "the body is longer than its rule's max_body"
 LONGEST_HEAD = 64 * 1024
 """Bytes of a request's line and headers."""
 MOST_AHEAD = 4 * LONGEST_HEAD
@@ -78,7 +77,7 @@ class Exchange:
             return
         if self._switched:
             if not self._fits(len(data)):
-                yield Refused(_TOO_LONG)
+                yield Refused(TOO_LONG)
                 data = b""
             yield ToUpstream(data) if data else Closed()
             return
@@ -168,7 +167,7 @@ class Exchange:
                     return
                 event = h11.Request(method=event.method, target=self._target(event), headers=_end_to_end(event.headers))
             if isinstance(event, h11.Data) and not self._fits(len(event.data)):
-                yield from self._refuse(413, _TOO_LONG)
+                yield from self._refuse(413, TOO_LONG)
                 return
             out = self._upstream.send(event)
             if out:
@@ -261,58 +260,31 @@ class Exchange:
         return "/" if request.target == b"*" else self._target(request).decode("latin-1")
 
     def _deny(self, request: HttpRequest, decision: Decision) -> Iterator[Step]:
-        body = {
-            "error": "refused by the remit",
-            "request": f"{request.method} {self.scheme}://{request.host}{request.path}",
-            "rule": decision.rule,
-            "reason": decision.reason,
-            "next_steps": ["do without it", f"or ask for a rule that allows it: {decision.rule} in the remit"],
-        }
-        yield from self._answer(403, body)
+        what = f"{request.method} {self.scheme}://{request.host}{request.path}"
+        yield from self._answer(denied(what, decision, decision.rule))
 
     def _refuse(self, status: int, reason: str) -> Iterator[Step]:
         yield Refused(reason)
-        body = {
-            "error": "refused by the broker",
-            "reason": reason,
-            "next_steps": _CLEARLY,
-        }
-        yield from self._answer(status, body)
+        yield from self._answer(refused(status, reason))
 
-    def _answer(self, status: int, body: Mapping[str, object]) -> Iterator[Step]:
+    def _answer(self, answer: Answer) -> Iterator[Step]:
         """An answer of the broker's own, if one can still be given; then the end."""
         self._over = True
-        text = json.dumps(body).encode() + b"\n"
         if self._client.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-            headers = [
-                ("Content-Type", "application/json"),
-                ("Content-Length", str(len(text))),
-                ("Connection", "close"),
-            ]
-            lines = "".join(f"{name}: {value}\r\n" for name, value in headers)
-            reason = {400: "Bad Request", 403: "Forbidden", 413: "Content Too Large"}.get(status, "Refused")
-            yield ToClient(f"HTTP/1.1 {status} {reason}\r\n{lines}\r\n".encode() + text)
+            yield ToClient(written(answer))
         yield Closed()
 
 
-def denial(what: str, decision: Decision) -> bytes:
-    """A whole answer for a connection that was refused before anything was asked on it."""
-    text = json.dumps(
-        {"error": "refused by the remit", "request": what, "rule": decision.rule, "reason": decision.reason,
-         "next_steps": ["do without it", "or ask for a rule that allows it: network.allow in the remit"]}
-    ).encode() + b"\n"  # fmt: skip
-    head = f"HTTP/1.1 403 Forbidden\r\nContent-Type: application/json\r\nContent-Length: {len(text)}\r\n"
-    return head.encode() + b"Connection: close\r\n\r\n" + text
+_REASONS = {400: "Bad Request", 403: "Forbidden", 413: "Content Too Large", 502: "Bad Gateway"}
 
 
-def unreachable(what: str, reason: str) -> bytes:
-    """A whole answer for a request to a server that did not prove to be the one that was asked for."""
-    text = json.dumps(
-        {"error": "the server can't be spoken to", "request": what, "reason": reason,
-         "next_steps": ["nothing was sent to it", "its operator must put it right"]}
-    ).encode() + b"\n"  # fmt: skip
-    head = f"HTTP/1.1 502 Bad Gateway\r\nContent-Type: application/json\r\nContent-Length: {len(text)}\r\n"
-    return head.encode() + b"Connection: close\r\n\r\n" + text
+def written(answer: Answer) -> bytes:
+    """A whole response, after which the connection ends."""
+    reason = {400: "Bad Request", 403: "Forbidden", 413: "Content Too Large", 502: "Bad Gateway"}.get(
+        answer.status, "Refused"
+    )
+    head = f"HTTP/1.1 {answer.status} {reason}\r\nContent-Type: application/json\r\n"
+    return f"{head}Content-Length: {len(answer.body)}\r\nConnection: close\r\n\r\n".encode() + answer.body
 
 
 def folded(head: bytes) -> bool:

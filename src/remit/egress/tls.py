@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import ssl
+from collections.abc import Sequence
 
+HTTP1, HTTP2 = "http/1.1", "h2"
+"""As ALPN calls them (RFC 7301). Who says nothing speaks the former."""
 _PIECE = 256 * 1024
 
 
 class Tls:
-    """`name`: of the server that must prove itself; None where this side is the server."""
+    """`name`: of the server that must prove itself; None where this side is the server. `protocols`: what that server
+    is offered (ALPN); a server's own stand in its context."""
 
-    def __init__(self, context: ssl.SSLContext, name: str | None = None) -> None:
+    def __init__(self, context: ssl.SSLContext, name: str | None = None, protocols: Sequence[str] = ()) -> None:
+        if name is not None:
+            # OpenSSL copies them into each connection as it is made, so one context will do for all.
+            context.set_alpn_protocols(protocols)
         self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._in, self._out, server_side=name is None, server_hostname=name)
         self.cut = False
@@ -25,6 +32,11 @@ class Tls:
         except ssl.SSLWantReadError:
             return False
         return True
+
+    @property
+    def protocol(self) -> str:
+        """What both sides agreed to speak, once the handshake is done."""
+        return self._tls.selected_alpn_protocol() or HTTP1
 
     def read(self, data: bytes | None) -> bytes | None:
         """What `data` says; None where that is nothing yet, empty at the end. Raises `ssl.SSLError`."""
@@ -77,7 +89,6 @@ def verifying(roots: str | None) -> ssl.SSLContext:
     context = ssl.create_default_context()
     if not context.cert_store_stats()["x509"] and roots is not None:
         context.load_verify_locations(roots)
-    context.set_alpn_protocols(["http/1.1"])
     return context
 
 

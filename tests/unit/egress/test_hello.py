@@ -140,3 +140,26 @@ def test_an_unfinished_line_is_waited_for(line):
 )  # fmt: skip
 def test_other_protocols_are_left_alone(line):
     assert hello.read(line).kind == "other"
+
+
+@pytest.mark.parametrize("offered", [[], ["http/1.1"], ["h2"], ["h2", "http/1.1"], ["x" * 255, "h2"]])
+def test_what_a_hello_would_speak_is_told_in_its_order(offered):
+    context = ssl.create_default_context()
+    if offered:
+        context.set_alpn_protocols(offered)
+    out = ssl.MemoryBIO()
+    connection = context.wrap_bio(ssl.MemoryBIO(), out, server_hostname="a.test")
+    with pytest.raises(ssl.SSLWantReadError):
+        connection.do_handshake()
+    whole = out.read()
+    assert hello.offers(whole) == offered
+    # In as many records as there are bytes: OpenSSL reads that too.
+    split = b"".join(whole[:3] + b"\x00\x01" + whole[i : i + 1] for i in range(5, len(whole)))
+    assert hello.offers(split) == offered
+    for end in range(0, len(whole), 7):
+        hello.offers(whole[:end])
+
+
+def test_what_a_hello_that_is_none_would_speak_is_nothing():
+    for data in (b"", b"\x16", b"\x16\x03\x01\x00\x00", b"\x16\x03\x01\xff\xff" + b"\xff" * 300, b"GET / HTTP/1.1\r\n"):
+        assert hello.offers(data) == []
