@@ -41,6 +41,10 @@ _INIT_EXAMPLES = """examples:
   remit init
   remit init --agent report-writer --base python --read ./documents"""
 
+_IMPORT_EXAMPLES = """examples:
+  remit import ~/.srt-settings.json                      the remit, and each difference
+  remit import policy.yaml --from openshell --out remit.yaml
+  echo '{"allow_out": ["pypi.org"], "deny_out": ["0.0.0.0/0"]}' | remit import - --extends python"""
 _DOCTOR_EXAMPLES = """examples:
   remit doctor
   remit doctor --json"""
@@ -147,6 +151,18 @@ def _init(init: argparse.ArgumentParser) -> None:
     init.add_argument("--read", action="append", default=[], metavar="PATH", help="an input; may be repeated")
 
 
+def _import(imports: argparse.ArgumentParser) -> None:
+    imports.add_argument("file", metavar="FILE", help="the other policy, YAML or JSON; - for standard input")
+    imports.add_argument(
+        "--from", dest="kind", choices=("srt", "openshell", "e2b"), help="its format (else told by its keys)"
+    )
+    imports.add_argument("--out", metavar="FILE", help="write the remit there instead of to standard output")
+    imports.add_argument("--force", action="store_true", help="overwrite it")
+    imports.add_argument("--agent", default="my-agent", help="the principal's name")
+    imports.add_argument("--extends", metavar="BASE", help="a built-in base below it")
+    imports.add_argument("--json", action="store_true", help="the remit and the differences as JSON")
+
+
 def _doctor(doctor: argparse.ArgumentParser) -> None:
     doctor.add_argument("--json", action="store_true", help="the findings as JSON")
 
@@ -168,6 +184,7 @@ COMMANDS: Mapping[str, tuple[str, str, Callable[[argparse.ArgumentParser], None]
     "why": ("would this be allowed, and by which rule?", _WHY_EXAMPLES, _why),
     "explain": ("the effective policy in words", _EXPLAIN_EXAMPLES, _explain),
     "init": ("write a first remit", _INIT_EXAMPLES, _init),
+    "import": ("another sandbox's policy as a remit, and where they differ", _IMPORT_EXAMPLES, _import),
     "doctor": ("what this host can enforce, what is missing, and the remedy", _DOCTOR_EXAMPLES, _doctor),
     "setup": ("as root: delegate cgroups to a user, so that limits are hard", _SETUP_EXAMPLES, _setup),
 }

@@ -39,6 +39,10 @@ def main(argv: Sequence[str] | None = None) -> int:
                 from remit.cli.inspect import init
 
                 return init(options)
+            case "import":
+                from remit.cli.importing import run as import_policy
+
+                return import_policy(options)
             case "doctor":
                 from remit.cli.doctor import doctor
 
