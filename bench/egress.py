@@ -6,7 +6,8 @@
 
 The same client (`egress_client.py`, or wrk) asks the same server (nginx) in three ways in turn: bare, over loopback;
 inside a sandbox, whose connections the broker carries; bare, through mitmproxy as a reverse proxy, which costs the
-client what a transparent one does. mitmproxy goes into an environment of its own in the cache the first time. Quote ratios.
+client what a transparent one does. mitmproxy goes into an environment of its own in the cache the first time. Quote
+ratios.
 """
 
 from __future__ import annotations

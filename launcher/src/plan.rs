@@ -57,6 +57,10 @@ pub struct Network {
     pub dns: bool,
     /// TCP ports that the broker serves, on every address.
     pub ports: Vec<u16>,
+    /// The broker's sockets are in a namespace beside the sandbox's, so that all ports inside are the programs' own; this is
+    /// the sandbox's address then, and `address` is beyond. `None`: they are inside, and take their ports.
+    #[serde(default)]
+    pub own: Option<Ipv4Addr>,
 }
 
 /// More could not be handed over at once.

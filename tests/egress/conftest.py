@@ -35,6 +35,9 @@ async def resolve(host, port):
         found = found.pop(0) if len(found) > 1 else found[0]
     return [a for one in found for a in socket.getaddrinfo(one, port, type=socket.SOCK_STREAM)]
 dial.resolve = resolve
+if "REMIT_TEST_FIRST_OF_PROGRAMS" in os.environ:
+    import remit.plan.egress as egress
+    egress.FIRST_OF_PROGRAMS = int(os.environ["REMIT_TEST_FIRST_OF_PROGRAMS"])
 if "REMIT_TEST_KEYS" in os.environ:
     from remit.egress import authority
     made = authority.Authority.__init__

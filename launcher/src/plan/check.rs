@@ -34,6 +34,9 @@ pub fn check(plan: &Plan) -> Checked {
         if ports.len() != network.ports.len() || ports.len() > MOST_PORTS || ports.contains(&0) {
             return fail(format!("network.ports: at most {MOST_PORTS}, each once, and none is 0"));
         }
+        if network.own == Some(network.address) {
+            return fail("network.own: the two ends have addresses of their own");
+        }
     }
     plan.root.iter().try_for_each(step)?;
     if let Some(name) = &plan.keep {

@@ -281,7 +281,7 @@ class Connections:
 
     async def _turn_away(self, connection: socket.socket, target: str, port: int, decision: Decision) -> None:
         """Words for a program that speaks HTTP, a reset for any other; never a hang."""
-        found = await first_bytes(connection, _SILENT_S)
+        found = await first_bytes(connection, _SILENT_S, _SILENT_S)
         if found.kind == "http":
             self.say("connect", {"host": target, "port": port}, "deny", decision)
             await self._last_words(End(connection), denied(f"{target}:{port}", decision))

@@ -20,9 +20,9 @@ def reset(connection: socket.socket) -> None:
         connection.close()
 
 
-async def first_bytes(connection: socket.socket, seconds: float) -> hello.Hello:
+async def first_bytes(connection: socket.socket, seconds: float, unfinished: float = UNFINISHED_S) -> hello.Hello:
     """What the connection begins with, looked at and left where it is. `silent`: nothing came within `seconds`; `more`:
-    it began and did not go on."""
+    it began and did not go on for `unfinished` seconds."""
     seen = 0
     try:
         async with asyncio.timeout(seconds) as patience:
@@ -35,7 +35,7 @@ async def first_bytes(connection: socket.socket, seconds: float) -> hello.Hello:
                 if found.kind != "more" or len(data) <= seen:
                     return found
                 if not seen:
-                    patience.reschedule(asyncio.get_running_loop().time() + UNFINISHED_S)
+                    patience.reschedule(asyncio.get_running_loop().time() + unfinished)
                 seen = len(data)
                 # Awake again when there is more than that.
                 connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, seen + 1)

@@ -7,7 +7,11 @@ from remit.plan import launch_plan as lp
 from remit.policy.model import Remit
 
 ADDRESS = "198.18.0.1"
-"""The sandbox's own, of the range for benchmarks (RFC 2544), which is nobody's."""
+"""Where names are answered, of the range for benchmarks (RFC 2544), which is nobody's."""
+OWN = "198.18.0.2"
+"""The sandbox's own where the broker's sockets are beside it; `ADDRESS` is then beyond."""
+FIRST_OF_PROGRAMS = 1024
+"""From here on ports are the programs' own to listen on: no right is needed for them."""
 MOST_PORTS = 60
 """Descriptors that the launcher can hand over at once."""
 
@@ -21,7 +25,8 @@ def network(remit: Remit) -> lp.Network | None:
     if len(ports) > MOST_PORTS:
         message = f"network.allow names {len(ports)} ports; at most {MOST_PORTS} can be served"
         raise HostError("network", message, hint="name fewer")
-    return lp.Network(ADDRESS, True, ports)
+    # A socket of the broker's inside would take its port; beside costs the start a few hundred microseconds more.
+    return lp.Network(ADDRESS, True, ports, OWN if ports[-1] >= FIRST_OF_PROGRAMS else None)
 
 
 def files(remit: Remit) -> dict[str, str]:

@@ -194,11 +194,13 @@ class Command(NamedTuple):
 
 
 class Network(NamedTuple):
-    """What is opened inside for the broker outside. `address`: the sandbox's own, where its names are answered too."""
+    """What is opened for the broker outside. `address`: where names are answered; the sandbox's own too, unless it has
+    `own`: then the broker's sockets are in a namespace beside it."""
 
     address: str
     dns: bool
     ports: tuple[int, ...]
+    own: str | None = None
 
 
 class LaunchPlan(NamedTuple):
@@ -245,7 +247,9 @@ class LaunchPlan(NamedTuple):
             command = document["command"]
             body["command"] = Command(command["path"], tuple(command["argv"]), tuple(command["env"]), command["cwd"])
             network = document.get("network")
-            body["network"] = network and Network(network["address"], network["dns"], tuple(network["ports"]))
+            body["network"] = network and Network(
+                network["address"], network["dns"], tuple(network["ports"]), network.get("own")
+            )
             return cls(**body)
         except (KeyError, TypeError) as error:
             raise UsageError(f"launch plan: {error}") from error
