@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NoReturn
@@ -60,7 +61,9 @@ class Secure:
 
 def program(name: str) -> str:
     """Its path. Skips loudly where the host lacks it; not where all clients must run."""
-    found = shutil.which(name)
+    # Beside the interpreter is where wheels put their programs, on PATH or not.
+    beside = os.path.dirname(sys.executable)
+    found = shutil.which(name, path=f"{beside}:{os.environ.get('PATH', os.defpath)}")
     if found is None:
         absent(name)
     return found
