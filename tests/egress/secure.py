@@ -18,6 +18,10 @@ from tests.egress.tls import CLEARED, Issuer, Site
 HERE = {name: ["127.0.0.1"] for name in ("api.test", "open.test", "deep.under.test")}
 
 
+# Where wheels put their programs, whether the tests were started from an activated environment or not.
+os.environ["PATH"] = f"{os.environ.get('PATH', os.defpath)}:{os.path.dirname(sys.executable)}"
+
+
 class Secure:
     """Runs code inside against `site`, which is api.test and held to GET and POST below /v1, or open.test, which is
     not held to anything."""
@@ -61,9 +65,7 @@ class Secure:
 
 def program(name: str) -> str:
     """Its path. Skips loudly where the host lacks it; not where all clients must run."""
-    # Beside the interpreter is where wheels put their programs, on PATH or not.
-    beside = os.path.dirname(sys.executable)
-    found = shutil.which(name, path=f"{beside}:{os.environ.get('PATH', os.defpath)}")
+    found = shutil.which(name)
     if found is None:
         absent(name)
     return found
