@@ -20,7 +20,7 @@ use rustix::thread::{move_into_link_name_space, LinkNameSpaceType};
 use crate::failure::{Outcome, Step};
 use crate::plan::Network;
 use crate::sys;
-use netlink::{Netlink, Route, LO};
+use netlink::{Hardware, Netlink, Route, LO};
 
 const BACKLOG: i32 = 1024;
 const DNS: u16 = 53;
@@ -55,6 +55,8 @@ fn everything_here(address: Ipv4Addr) -> Outcome<Netlink> {
 /// Both ends are called so, and have this number: it is the only link of its namespace beside `lo`.
 const NAME: &str = "net";
 const LINK: u32 = 2;
+/// Of the end that the sockets are at, and of the sandbox's. Chosen locally, for one machine: bit 2 of the first byte.
+const HARDWARE: [Hardware; 2] = [[2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]];
 /// As long as a packet of IPv4 can be: between two queues of one kernel nothing has to be cut.
 const MTU: u32 = 65_535;
 
@@ -66,15 +68,17 @@ fn beside(network: &Network, own: Ipv4Addr) -> Outcome<Vec<OwnedFd>> {
     sys::unshare(libc::CLONE_NEWNET).step("network.beside")?;
     loopback()?;
     let outside = everything_here(network.address)?;
-    outside.pair(NAME, LINK, MTU, home.as_fd()).at("network.beside", "veth").map_err(|failure| {
+    outside.pair(NAME, LINK, MTU, HARDWARE, home.as_fd()).at("network.beside", "veth").map_err(|failure| {
         failure.hint("ports from 1024 on need veth: `modprobe veth`, or a kernel with CONFIG_VETH")
     })?;
     outside.up(LINK).step("network.beside")?;
     outside.route(&Route::To { address: own, by: LINK }).step("network.beside")?;
+    outside.neighbour(own, HARDWARE[1], LINK).step("network.beside")?;
     let sockets = sockets(network)?;
     move_into_link_name_space(home.as_fd(), Some(LinkNameSpaceType::Network)).step("network.beside")?;
     inside.address(own, LINK).step("network.beside")?;
     inside.up(LINK).step("network.beside")?;
+    inside.neighbour(network.address, HARDWARE[0], LINK).step("network.beside")?;
     inside.route(&Route::Default { via: network.address, by: LINK, from: own }).step("network.beside")?;
     Ok(sockets)
 }

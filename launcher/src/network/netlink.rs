@@ -14,9 +14,12 @@ const NLA_F_NESTED: u16 = 0x8000;
 /// linux/veth.h and linux/if_link.h; libc has none of them.
 const VETH_INFO_PEER: u16 = 1;
 const RTNH_F_ONLINK: u32 = 4;
+const NUD_PERMANENT: u16 = 0x80;
 const IFLA_INET6_ADDR_GEN_MODE: u16 = 8;
 const IN6_ADDR_GEN_MODE_NONE: u8 = 1;
 pub const LO: u32 = 1;
+/// The address of a link.
+pub type Hardware = [u8; 6];
 
 /// Speaks of the network namespace that it was opened in, whatever namespace the process is in later.
 pub struct Netlink(OwnedFd);
@@ -75,18 +78,38 @@ impl Netlink {
         self.request(libc::RTM_NEWROUTE, NLM_F_CREATE | NLM_F_EXCL, &body)
     }
 
-    /// `ip link add NAME index INDEX mtu MTU type veth peer name NAME index INDEX mtu MTU netns THERE`.
-    pub fn pair(&self, name: &str, index: u32, mtu: u32, there: BorrowedFd<'_>) -> Result<(), Errno> {
+    /// `ip neighbour add ADDRESS lladdr HARDWARE dev LINK nud permanent`: nothing is asked, so that no setting of the host
+    /// for answers (`arp_ignore` and its like, which new namespaces take over) can be in the way.
+    pub fn neighbour(&self, address: Ipv4Addr, hardware: Hardware, link: u32) -> Result<(), Errno> {
+        // struct ndmsg: family, padding, index, state, flags, type.
+        let mut body = vec![libc::AF_INET as u8, 0, 0, 0];
+        body.extend(link.to_ne_bytes());
+        body.extend(NUD_PERMANENT.to_ne_bytes());
+        body.extend([0, libc::RTN_UNICAST]);
+        attribute(&mut body, libc::NDA_DST, &address.octets());
+        attribute(&mut body, libc::NDA_LLADDR, &hardware);
+        self.request(libc::RTM_NEWNEIGH, NLM_F_CREATE | NLM_F_EXCL, &body)
+    }
+
+    /// `ip link add NAME index INDEX mtu MTU address HERE type veth peer name NAME … address THERE netns NAMESPACE`.
+    pub fn pair(
+        &self,
+        name: &str,
+        index: u32,
+        mtu: u32,
+        [here, there]: [Hardware; 2],
+        namespace: BorrowedFd<'_>,
+    ) -> Result<(), Errno> {
         let mut peer = link(index, false);
-        named(&mut peer, name, mtu);
-        attribute(&mut peer, libc::IFLA_NET_NS_FD, &(there.as_raw_fd() as u32).to_ne_bytes());
+        named(&mut peer, name, mtu, there);
+        attribute(&mut peer, libc::IFLA_NET_NS_FD, &(namespace.as_raw_fd() as u32).to_ne_bytes());
         let mut data = Vec::new();
         attribute(&mut data, VETH_INFO_PEER | NLA_F_NESTED, &peer);
         let mut info = Vec::new();
         attribute(&mut info, libc::IFLA_INFO_KIND, b"veth");
         attribute(&mut info, libc::IFLA_INFO_DATA | NLA_F_NESTED, &data);
         let mut body = link(index, false);
-        named(&mut body, name, mtu);
+        named(&mut body, name, mtu, here);
         attribute(&mut body, libc::IFLA_LINKINFO | NLA_F_NESTED, &info);
         self.request(libc::RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, &body)
     }
@@ -139,7 +162,8 @@ fn link(index: u32, up: bool) -> Vec<u8> {
     body
 }
 
-fn named(body: &mut Vec<u8>, name: &str, mtu: u32) {
+fn named(body: &mut Vec<u8>, name: &str, mtu: u32, hardware: Hardware) {
+    attribute(body, libc::IFLA_ADDRESS, &hardware);
     attribute(body, libc::IFLA_IFNAME, &[name.as_bytes(), &[0]].concat());
     attribute(body, libc::IFLA_MTU, &mtu.to_ne_bytes());
 }
