@@ -1,11 +1,14 @@
 //! What this host offers, tried and not guessed from versions: one JSON object for `remit doctor`.
 
+use std::net::Ipv4Addr;
 use std::os::fd::AsFd;
 
 use rustix::io::Errno;
 use rustix::mount::{fsconfig_create, fsmount, fsopen, FsMountFlags, FsOpenFlags, MountAttrFlags};
 use serde_json::{json, Value};
 
+use crate::network;
+use crate::plan::Network;
 use crate::sys::{self, Forked};
 
 pub fn print() -> i32 {
@@ -22,6 +25,11 @@ pub fn print() -> i32 {
             use rustix::net::{AddressFamily, SocketType};
             let any = rustix::net::socket(AddressFamily::INET, SocketType::DGRAM, None)?;
             sys::loopback_up(any.as_fd())
+        }),
+        "network_beside": tried(|()| {
+            let (address, own) = (Ipv4Addr::new(198, 18, 0, 1), Some(Ipv4Addr::new(198, 18, 0, 2)));
+            let network = Network { address, dns: true, ports: vec![8443], own };
+            network::open(Some(&network)).map(drop).map_err(|failure| Errno::from_raw_os_error(failure.errno))
         }),
         "seccomp_notify": tried(|()| {
             rustix::thread::set_no_new_privs(true)?;

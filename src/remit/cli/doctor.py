@@ -22,6 +22,7 @@ _REMEDIES = {
     "run Remit on the host",
     "proc": "parts of /proc are covered here, as containers do: start it with --security-opt systempaths=unconfined "
     "(or --privileged), or run Remit on the host",
+    "network_beside": "`modprobe veth` as root, or a kernel with CONFIG_VETH (ports below 1024 need none)",
     "seccomp_notify": "Linux 5.14 or later with CONFIG_SECCOMP_FILTER",
 }
 _APPARMOR = """AppArmor restricts user namespaces here. Give the launcher a profile (as root):
@@ -87,6 +88,9 @@ def examine() -> dict[str, Any]:
         result = probed[name]
         remedy = _APPARMOR.format(path=path) if restricted else _remedy(name, probed)
         row(name, result["ok"], "works" if result["ok"] else result["message"], remedy)
+    beside = probed["network_beside"]
+    found = "works" if beside["ok"] else beside["message"]
+    row("network ports from 1024", beside["ok"], found, _remedy("network_beside", probed), optional=True)
     found, lacks = tier(facts)
     missing = {lack.mechanism: lack for lack in lacks}
     for name, good in (("landlock", f"ABI {facts.landlock_abi}"), ("cgroup", _cgroup(facts))):
