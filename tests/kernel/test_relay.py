@@ -4,130 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import os
-import resource
 import select
 import signal
 import socket
-import struct
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
 from remit.sandbox import launcher
+from tests.kernel.relay import MIB, pair, read_all, read_exactly, read_until_reset, reset
 
 pytestmark = pytest.mark.kernel
-
-MIB = 1 << 20
-
-
-class Relay:
-    def __init__(self) -> None:
-        self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        number = str(theirs.fileno())
-        argv = [launcher.find(), "relay", "--control", number]
-        self.process = subprocess.Popen(argv, pass_fds=[theirs.fileno()], stderr=subprocess.PIPE)
-        theirs.close()
-        self.control.settimeout(20)
-        self.ids = iter(range(1, 1 << 30))
-
-    def send(self, packet: object, *sockets: socket.socket) -> None:
-        data = packet if isinstance(packet, bytes) else json.dumps(packet).encode()
-        socket.send_fds(self.control, [data], [s.fileno() for s in sockets])
-
-    def relay(self, guest: socket.socket, upstream: socket.socket, **terms: Any) -> int:
-        number = next(self.ids)
-        limits = {
-            "up_bytes": None,
-            "down_bytes": None,
-            "asks": False,
-            "idle_ms": None,
-            "bytes_per_second": None,
-            **terms,
-        }
-        self.send({"command": "relay", "id": number, **limits}, guest, upstream)
-        return number
-
-    def ended(self) -> dict[str, Any]:
-        event = json.loads(self.control.recv(4096))
-        assert event.pop("event") == "ended"
-        return event
-
-    def connect(self, *, keep: bool = False, **terms: Any) -> tuple[int, socket.socket, socket.socket]:
-        """A client and a server whose connection goes through the relay. `keep`: the broker's copies stay open."""
-        client, guest = pair()
-        upstream, server = pair()
-        number = self.relay(guest, upstream, **terms)
-        if keep:
-            self.kept = (guest, upstream)
-        else:
-            guest.close()
-            upstream.close()
-        return number, client, server
-
-    def resident(self) -> int:
-        with open(f"/proc/{self.process.pid}/status") as status:
-            return next(int(line.split()[1]) for line in status if line.startswith("VmRSS")) * 1024
-
-    def close(self) -> None:
-        self.control.close()
-        try:
-            assert self.process.wait(10) == 0, self.process.stderr.read()
-        finally:
-            self.process.kill()
-            self.process.stderr.close()
-
-
-LISTENER = socket.create_server(("127.0.0.1", 0), backlog=128)
-
-
-def pair() -> tuple[socket.socket, socket.socket]:
-    one = socket.create_connection(LISTENER.getsockname(), timeout=20)
-    other = LISTENER.accept()[0]
-    other.settimeout(20)
-    return one, other
-
-
-@pytest.fixture
-def relay() -> Iterator[Relay]:
-    started = Relay()
-    yield started
-    started.close()
-
-
-def read_all(sock: socket.socket) -> bytes:
-    parts = []
-    while part := sock.recv(MIB):
-        parts.append(part)
-    return b"".join(parts)
-
-
-def read_exactly(sock: socket.socket, size: int) -> bytes:
-    data = b""
-    while len(data) < size:
-        part = sock.recv(size - len(data))
-        assert part, "ended early"
-        data += part
-    return data
-
-
-def read_until_reset(sock: socket.socket) -> bytes:
-    parts = []
-    with pytest.raises(ConnectionResetError):
-        while part := sock.recv(MIB):
-            parts.append(part)
-        pytest.fail("an orderly end instead of a reset")
-    return b"".join(parts)
-
-
-def reset(sock: socket.socket) -> None:
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    sock.close()
 
 
 def test_an_echo_passes_both_ways_and_the_counts_are_exact(relay):
@@ -242,6 +132,37 @@ def test_a_cap_is_never_exceeded_and_ends_both_sides(relay, cap, up):
     assert read_until_reset(source) == b""
     event = relay.ended()
     assert event == {"id": number, "up": cap if up else 0, "down": 0 if up else cap, "reason": "cap"}
+
+
+@pytest.mark.parametrize("up", [True, False])
+def test_at_a_cap_more_is_asked_for_and_goes_on_from_there(relay, up):
+    limits = {"up_bytes": 10, "down_bytes": 10, "asks": True}
+    number, client, server = relay.connect(**limits)
+    source, sink = (client, server) if up else (server, client)
+    source.sendall(b"0123456789abcdef")
+    assert read_exactly(sink, 10) == b"0123456789"
+    assert relay.event() == {"event": "wants", "id": number, "up": up, "down": not up}
+    sink.settimeout(0.3)
+    with pytest.raises(TimeoutError):
+        sink.recv(1)
+    more = {"up_bytes": 4, "down_bytes": 0} if up else {"up_bytes": 0, "down_bytes": 4}
+    relay.send({"command": "more", "id": number, **more})
+    sink.settimeout(10)
+    assert read_exactly(sink, 4) == b"abcd"
+    assert relay.event()["event"] == "wants", "and once each time"
+    relay.send({"command": "close", "id": number})
+    read_until_reset(sink)
+    moved = relay.ended()
+    assert (moved["up"], moved["down"]) == ((14, 0) if up else (0, 14))
+
+
+def test_an_end_at_the_cap_is_not_asked_about(relay):
+    _, client, server = relay.connect(up_bytes=3, down_bytes=3, asks=True)
+    client.sendall(b"abc")
+    client.shutdown(socket.SHUT_WR)
+    assert read_all(server) == b"abc"
+    server.close()
+    assert relay.ended()["reason"] == "closed"
 
 
 def test_exactly_the_cap_is_no_excess(relay):
@@ -399,106 +320,3 @@ def test_what_is_not_a_socket_ends_that_one_alone(relay):
         number = relay.relay(client, null)
     assert relay.ended() == {"id": number, "up": 0, "down": 0, "reason": "reset"}
     assert relay.process.poll() is None
-
-
-@pytest.fixture
-def many_descriptors() -> None:
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if hard < 5000:
-        pytest.skip("too few descriptors")
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
-def test_a_thousand_connections_at_once_cost_little(relay, many_descriptors):
-    warm = relay.connect()
-    warm[1].sendall(b"x")
-    warm[2].recv(1)
-    before = relay.resident()
-    ends = [relay.connect() for _ in range(1000)]
-    for _, client, server in ends:
-        client.sendall(b"ping")
-        assert read_exactly(server, 4) == b"ping"
-    idle = relay.resident() - before
-    # The worst: both directions full, and nobody reads.
-    for _, client, server in ends:
-        for end in (client, server):
-            end.setblocking(False)
-            with contextlib.suppress(BlockingIOError):
-                end.send(b"x" * 65536)
-                end.send(b"x" * 65536)
-    time.sleep(0.5)
-    full = relay.resident() - before
-    print(f"resident: idle {idle / 1000:.0f}, full {full / 1000:.0f} bytes a connection")
-    assert idle < 1000 * 4096
-    assert full < 1000 * 65536
-    for _, client, server in ends:
-        client.close()
-        server.close()
-    assert {relay.ended()["id"] for _ in ends} == {number for number, _, _ in ends}
-
-
-def test_one_that_never_reads_stops_nobody_else(relay):
-    _, client, server = relay.connect()
-    client.setblocking(False)
-    stuck_at = time.monotonic() + 0.5
-    while time.monotonic() < stuck_at:
-        with contextlib.suppress(BlockingIOError):
-            client.send(b"x" * MIB)
-    cpu = cpu_seconds(relay.process.pid)
-    _, one, other = relay.connect()
-    data = b"y" * (20 * MIB)
-    thread = threading.Thread(target=one.sendall, args=[data])
-    thread.start()
-    assert read_exactly(other, len(data)) == data
-    thread.join()
-    time.sleep(0.5)
-    settled = cpu_seconds(relay.process.pid)
-    time.sleep(0.5)
-    assert cpu_seconds(relay.process.pid) - settled < 0.05 and settled >= cpu
-    server.close()
-
-
-def cpu_seconds(pid: int) -> float:
-    with open(f"/proc/{pid}/stat") as stat:
-        fields = stat.read().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def test_events_that_nobody_reads_stop_commands_and_never_the_bytes(relay):
-    _, client, server = relay.connect()
-    relay.control.settimeout(1)
-    sent = 0
-    with pytest.raises(TimeoutError):
-        while True:
-            guest, upstream = pair()
-            relay.relay(guest, upstream, up_bytes=0, idle_ms=0)
-            sent += 1
-            guest.close()
-            upstream.close()
-            assert sent < 20_000
-    for _ in range(100):
-        client.sendall(b"still")
-        assert read_exactly(server, 5) == b"still"
-    relay.control.settimeout(20)
-    assert len({relay.ended()["id"] for _ in range(sent)}) == sent
-
-
-def test_urgent_data_are_data(relay):
-    number, client, server = relay.connect()
-    client.sendall(b"ab")
-    client.send(b"c", socket.MSG_OOB)
-    client.sendall(b"de")
-    client.shutdown(socket.SHUT_WR)
-    assert read_all(server) == b"abcde"
-    server.close()
-    assert relay.ended() == {"id": number, "up": 5, "down": 0, "reason": "closed"}
-
-
-def test_the_relay_has_given_up_what_it_can(relay):
-    _, client, server = relay.connect()
-    client.sendall(b"x")
-    assert server.recv(1) == b"x"
-    with open(f"/proc/{relay.process.pid}/status") as status:
-        facts = dict(line.rstrip("\n").split(":\t", 1) for line in status)
-    assert facts["NoNewPrivs"] == "1" and facts["Seccomp"] == "2"
-    assert int(facts["CapEff"], 16) == int(facts["CapPrm"], 16) == int(facts["CapInh"], 16) == 0
