@@ -203,3 +203,15 @@ def test_a_caller_that_does_not_read_its_events_does_not_stop_the_wall_clock(run
     assert ended["usage"]["wall_us"] < 4_000_000
     assert running.wait() == 124
     running.close()
+
+
+def test_a_share_of_a_processor_is_all_that_a_busy_program_gets(python, needs):
+    needs("cgroup")
+    code = (
+        "import time\nbegan = time.monotonic()\nwhile time.monotonic() - began < 2: pass\n"
+        "print(time.process_time() / (time.monotonic() - began))\n"
+    )
+    share = {cpu: float(python(code, f"limits: {{cpu: {cpu}}}\n").out) for cpu in (0.2, 1)}
+    # The kernel gives it out in periods of 100 ms; what a busy host leaves of a whole one is more all the same.
+    assert share[0.2] < 0.3, share
+    assert share[1] > share[0.2] * 1.3, share
