@@ -20,7 +20,7 @@ from remit.egress.exchange import Meter, exchange, unmetered
 from remit.egress.http import Exchange, Ruling, written
 from remit.egress.names import Names
 from remit.egress.proxy import Proxy
-from remit.egress.sockets import UNFINISHED_S, first_bytes, first_to_speak, reset
+from remit.egress.sockets import UNFINISHED_S, close, first_bytes, first_to_speak, reset
 from remit.egress.tls import HTTP1, HTTP2, Tls, problem, verifying
 from remit.policy.actions import Connect, HttpRequest, ReachHost
 from remit.policy.decide import Decision, decide, inspected, most_body
@@ -39,6 +39,8 @@ _FIRST_BYTES_S = 30.0
 """For what must be read."""
 _MOST_WIDE = 16
 """Connections in HTTP/2 that may keep as much as a far server's speed needs; the others keep little."""
+_MOST_KNOWN, _LONGEST_KNOWN = 1000, 256
+"""Verdicts on requests that are remembered, and the longest path among them."""
 _UNPROVEN = "builtin.certificate"
 
 
@@ -65,6 +67,8 @@ class Connections:
         self.remit, self.view, self.names, self.tell, self.carry = remit, view, names, tell, carry
         self.interception, self._proxy = interception, proxy
         self._budget = Budget(remit.network_limits)
+        self._conditions = any(rule.headers or rule.max_body is not None for rule in remit.network)
+        self._known: dict[tuple[Any, ...], Decision] = {}
         self._wide = 0
 
     def prepare(self) -> None:
@@ -149,6 +153,8 @@ class Connections:
             self.say("connect", where, "deny", spent.decision)
             raise
         finally:
+            client.leave()
+            upstream.leave()
             self._closed(name, port, moved[UP], moved[DOWN])
 
     def _closed(self, host: str, port: int, up: int, down: int) -> None:
@@ -189,16 +195,17 @@ class Connections:
                 refused = reached.rule == "network.allow" and not reached.allowed
                 await self._last_words(client, denied(what, reached) if refused else unreachable(what, reached.reason))
                 return
-            with reached.sock:
-                await client.shake()
-                said = {"host": name, "port": port, "address": reached.sock.getpeername()[0], "intercepted": True}
-                self.say("connect", said, "allow", decision)
-                if client.protocol != reached.protocol:
-                    reason = f"the program and {name} agree on no protocol inside TLS"
-                    self._refuse(connection, name, port, Decision("deny", decision.rule, reason))
-                else:
-                    await self._talk(client, reached, name, port, "https", decision)
+            await client.shake()
+            said = {"host": name, "port": port, "address": reached.sock.getpeername()[0], "intercepted": True}
+            self.say("connect", said, "allow", decision)
+            if client.protocol != reached.protocol:
+                reason = f"the program and {name} agree on no protocol inside TLS"
+                self._refuse(connection, name, port, Decision("deny", decision.rule, reason))
+            else:
+                await self._talk(client, reached, name, port, "https", decision)
         finally:
+            if isinstance(reached, End):
+                close(reached.sock)
             # Also where the sandbox ends before the server has proved itself, which cancels this.
             if client.problem is not None:
                 reason = f"{name} has rules for what is asked, and the program trusts no authority of the sandbox's"
@@ -232,13 +239,13 @@ class Connections:
             server = End(dialled.sock, Tls(await self._verifying, name, offered))
             await server.shake()
         except OSError as error:
-            dialled.sock.close()
+            close(dialled.sock)
             if isinstance(error, ssl.SSLCertVerificationError):
                 return Decision("deny", _UNPROVEN, problem(error, name))
             said = problem(error, name) if isinstance(error, ssl.SSLError) else str(error) or "no answer"
             return Decision("allow", "network.allow", f"{dialled.address} port {port}: {said}")
         except BaseException:
-            dialled.sock.close()
+            close(dialled.sock)
             raise
         return server
 
@@ -271,8 +278,20 @@ class Connections:
     def _read(self, name: str | None, port: int) -> bool:
         return name is not None and inspected(self.remit, name, port)
 
+    def _judged(self, request: HttpRequest) -> Decision:
+        """`decide`, remembered where no rule looks at more than method, host and path: programs repeat themselves."""
+        if self._conditions or len(request.path) > _LONGEST_KNOWN:
+            return decide(self.remit, request, self.view)
+        asked = request[:4]
+        known = self._known.get(asked)
+        if known is None:
+            known = decide(self.remit, request, self.view)
+            if len(self._known) < _MOST_KNOWN:
+                self._known[asked] = known
+        return known
+
     def _request(self, request: HttpRequest) -> Ruling:
-        decision = decide(self.remit, request, self.view)
+        decision = self._judged(request)
         if decision.allowed:
             decision = self._budget.exhausted() or decision
         said = {"method": request.method, "host": request.host, "port": request.port, "path": request.path}

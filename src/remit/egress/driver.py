@@ -16,7 +16,7 @@ from remit.egress.budget import Pace
 from remit.egress.connections import Carry, Connections, Interception, Tell
 from remit.egress.names import Names
 from remit.egress.proxy import Proxy
-from remit.egress.sockets import exactly, lost, reset
+from remit.egress.sockets import close, exactly, lost, reset
 from remit.policy.decide import Decision
 from remit.policy.model import Remit
 from remit.policy.view import View
@@ -139,7 +139,7 @@ class Broker:
             if not served:
                 reset(connection)
             self._free += 1
-            connection.close()
+            close(connection)
 
     async def _answer_datagrams(self) -> None:
         loop = asyncio.get_running_loop()

@@ -69,6 +69,7 @@ async def exchange(client: End, upstream: End, machine: Exchange, refused: Calla
         for task in (*tasks, ended):
             task.cancel()
         await asyncio.gather(*tasks, ended, return_exceptions=True)
+        upstream.leave()
     # The last words are on their way: an end, not a reset.
     await client.end(cut=upstream.tls is not None and upstream.tls.cut)
     await client.linger()

@@ -84,7 +84,7 @@ class Exchange:
         if self._too_far_ahead(self._client, data):
             yield from self._refuse(400, "too much is asked before the answer")
             return
-        if folded(self._head + data) and self._client.their_state is h11.IDLE:
+        if self._client.their_state is h11.IDLE and folded(self._head + data):
             yield from self._refuse(400, "a header is folded over two lines, which servers read in two ways")
             return
         self._head = (self._head + data)[-LONGEST_HEAD:] if self._client.their_state is h11.IDLE else b""

@@ -13,11 +13,18 @@ UNFINISHED_S = 10.0
 """From the first byte until it can be told what it begins."""
 
 
+def close(connection: socket.socket) -> None:
+    """And nobody watches its number any more, which may be another's next."""
+    if connection.fileno() >= 0:
+        asyncio.get_running_loop().remove_reader(connection)
+        connection.close()
+
+
 def reset(connection: socket.socket) -> None:
     """Ends it so that the other side's next call fails at once."""
     with contextlib.suppress(OSError):
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        connection.close()
+        close(connection)
 
 
 async def first_bytes(connection: socket.socket, seconds: float, unfinished: float = UNFINISHED_S) -> hello.Hello:
