@@ -30,10 +30,11 @@ lint: build
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-## ratios against peers that are installed (bubblewrap), in one run
+## ratios against peers that are installed (bubblewrap; nginx and wrk for mitmproxy), in one run
 bench: build
 	$(BIN)/python bench/run.py
 	$(BIN)/python bench/relay.py
+	$(BIN)/python bench/egress.py
 
 ## ordinary commands, bare and inside: what differs
 everyday: build

@@ -25,7 +25,7 @@ def network(remit: Remit) -> lp.Network | None:
     if len(ports) > MOST_PORTS:
         message = f"network.allow names {len(ports)} ports; at most {MOST_PORTS} can be served"
         raise HostError("network", message, hint="name fewer")
-    # A socket of the broker's inside would take its port; beside costs the start a few hundred microseconds more.
+    # A socket of the broker's inside would take its port; beside costs the start 2 ms more (bench/README.md).
     return lp.Network(ADDRESS, True, ports, OWN if ports[-1] >= FIRST_OF_PROGRAMS else None)
 
 
